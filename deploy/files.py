@@ -1,0 +1,54 @@
+"""Files that are never half-written: content hashes, atomic writes, refusal to overwrite."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+_CHUNK_BYTES = 1 << 20
+
+
+def sha256_file(path: Path) -> str:
+    """Hex sha256 of one file's bytes, read in chunks."""
+    digest = hashlib.sha256()
+    with path.open("rb") as stream:
+        while chunk := stream.read(_CHUNK_BYTES):
+            digest.update(chunk)
+    return digest.hexdigest()
+
+
+def refuse_existing(path: Path, *, force: bool) -> None:
+    """Guard an output.
+
+    Raises:
+        FileExistsError: the output exists and ``force`` is not set.
+    """
+    if path.exists() and not force:
+        raise FileExistsError(f"{path} exists; pass --force to replace it")
+
+
+@contextmanager
+def atomic_path(path: Path) -> Iterator[Path]:
+    """Yield a temporary path beside ``path`` that becomes ``path`` on success and vanishes on any error."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    descriptor, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.", suffix=path.suffix)
+    os.close(descriptor)
+    temporary = Path(name)
+    try:
+        yield temporary
+        with temporary.open("rb") as stream:
+            os.fsync(stream.fileno())
+        temporary.chmod(0o644)
+        temporary.replace(path)
+    finally:
+        temporary.unlink(missing_ok=True)
+
+
+def write_atomically(path: Path, content: str | bytes) -> None:
+    """Write a whole file or leave what was there untouched."""
+    with atomic_path(path) as temporary:
+        temporary.write_bytes(content.encode() if isinstance(content, str) else content)

@@ -1,0 +1,112 @@
+"""What later stages must know of a graph, carried inside the ONNX file under the metadata key ``quietformer``.
+
+The tokenizer travels beside the graph as ``tokenizer.json``; its hash is in here, so a foreign one is refused.
+"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import asdict, dataclass, field, fields
+from pathlib import Path
+from typing import Any, Literal, Self
+
+import onnx
+
+METADATA_KEY = "quietformer"
+TOKENIZER_FILE = "tokenizer.json"
+
+Task = Literal["feature-extraction", "fill-mask", "text-classification"]
+Pooling = Literal["mean", "cls"]
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class GraphInfo:
+    """Facts of an exported graph."""
+
+    task: Task
+    """What the output means: ``last_hidden_state`` (feature-extraction) or ``logits``."""
+    family: str
+    """Hugging Face ``model_type`` of the checkpoint, for example ``bert``."""
+    max_length: int
+    """Positions of the model: no input may be longer (tokens)."""
+    vocab_size: int
+    """Token ids are in [0, vocab_size)."""
+    pad_token_id: int
+    """Id that padded positions hold."""
+    num_layers: int
+    """Attention layers, each with exactly one attention pattern in the graph."""
+    length: int | None = None
+    """Static sequence length in tokens, None when dynamic."""
+    pooling: Pooling | None = None
+    """How token features become one embedding (L2-normalised), where the checkpoint says so."""
+    lowering: Literal["folded", "literal"] = "folded"
+    """Form in which clipped softmax and gates were lowered."""
+    attention: dict[str, Any] = field(default_factory=dict)
+    """``AttentionSettings`` of the checkpoint as plain values."""
+    checkpoint_sha256: str = ""
+    """Hash of the checkpoint's weights."""
+    tokenizer_sha256: str = ""
+    """Hash of the ``tokenizer.json`` beside the graph."""
+    profile: str | None = None
+    """Quantization profile, None for a float graph."""
+    float_sha256: str | None = None
+    """Hash of the float ONNX that a quantized graph was made from."""
+    not_for_accuracy: bool = False
+    """True when ranges came from random data."""
+
+    def write(self, model: onnx.ModelProto) -> None:
+        """Store in ``model`` (in place), replacing earlier information."""
+        kept = [(entry.key, entry.value) for entry in model.metadata_props if entry.key != METADATA_KEY]
+        del model.metadata_props[:]
+        onnx.helper.set_model_props(model, dict(kept) | {METADATA_KEY: json.dumps(asdict(self), sort_keys=True)})
+
+    @classmethod
+    def read(cls, model: onnx.ModelProto, *, name: str) -> Self:
+        """Read back from a model.
+
+        Raises:
+            ValueError: the graph carries no (or foreign) quietformer metadata.
+        """
+        text = next((entry.value for entry in model.metadata_props if entry.key == METADATA_KEY), None)
+        if text is None:
+            raise ValueError(f"{name} carries no quietformer metadata; export it with 'quietformer export'")
+        values = json.loads(text)
+        if unknown := sorted(set(values) - {entry.name for entry in fields(cls)}):
+            raise ValueError(
+                f"{name} has unknown quietformer metadata '{unknown[0]}'; it was written by another version"
+            )
+        return cls(**values)
+
+
+def load_graph(path: Path) -> onnx.ModelProto:
+    """Load an ONNX file with its weights.
+
+    Raises:
+        FileNotFoundError: no such file.
+        ValueError: the file is not an ONNX model.
+    """
+    if not path.is_file():
+        raise FileNotFoundError(f"no ONNX file at {path}")
+    try:
+        model = onnx.load(path)
+    except Exception as error:  # protobuf raises its own private DecodeError type
+        raise ValueError(f"{path} is not an ONNX model: {type(error).__name__}") from error
+    if not model.graph.node:
+        raise ValueError(f"{path} is not an ONNX model: it has no nodes")
+    return model
+
+
+def read_info(path: Path) -> GraphInfo:
+    """Metadata of an ONNX file, without loading external weights.
+
+    Raises:
+        FileNotFoundError: no such file.
+        ValueError: not an ONNX model, or one without quietformer metadata.
+    """
+    if not path.is_file():
+        raise FileNotFoundError(f"no ONNX file at {path}")
+    try:
+        model = onnx.load(path, load_external_data=False)
+    except Exception as error:  # protobuf raises its own private DecodeError type
+        raise ValueError(f"{path} is not an ONNX model: {type(error).__name__}") from error
+    return GraphInfo.read(model, name=str(path))

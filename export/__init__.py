@@ -1,0 +1,1 @@
+"""From a PyTorch checkpoint to a checked ONNX graph."""

@@ -1,0 +1,1 @@
+"""The face of the product: command line, recipes, pipeline, report."""

@@ -1,0 +1,1 @@
+"""PyTorch: attention that can do nothing, conversion, retrofit, outlier metrics."""
