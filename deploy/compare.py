@@ -1,0 +1,210 @@
+"""Float against quantized on one task, over several calibration subsets, with a verdict.
+
+The gate looks at the artifact that will be served; the other subsets show how much calibration data matters.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager
+from dataclasses import asdict, dataclass, field, replace
+from typing import Any, Literal
+
+import numpy as np
+
+from deploy.tasks.task import Runnable, Task, TaskResult
+
+Evidence = Literal["measured", "simulated", "unverified"]
+"""``measured``: by running the artifact. ``simulated``: by rounding in float. ``unverified``: claimed, never run here."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Contender:
+    """One configuration: the same model, profile and backend, quantized from one or several calibration subsets."""
+
+    arm: str
+    """Which model: ``original``, ``gates + penalty`` and so on."""
+    backend: str
+    precision: str = "W8A8"
+    """Of the arithmetic, in words: ``float32``, ``bfloat16``, ``W8A8``."""
+    profile: str | None = None
+    """Quantization profile, None for float."""
+    artifacts: tuple[Callable[[], AbstractContextManager[Runnable]], ...]
+    """Openers, one per calibration subset, each opened only while it is evaluated."""
+    served: int = 0
+    """Index of the artifact that will be served, the one that the gate judges."""
+    gated: bool = True
+    """False for what is only shown, such as the model before retrofit."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class CompareRow:
+    """Outcome of one contender."""
+
+    arm: str
+    backend: str
+    precision: str
+    profile: str | None
+    scores: tuple[float, ...]
+    """One per calibration subset."""
+    served: int
+    """Index in ``scores`` of the artifact that will be served."""
+    mean: float
+    std: float
+    """Sample standard deviation over the subsets, 0 for a single one."""
+    drop: float
+    """Loss of the served artifact against the baseline, in the metric's unit; positive is worse."""
+    passed: bool | None
+    """None when no gate applied."""
+    verdict: str
+    """In words."""
+    details: dict[str, float] = field(default_factory=dict)
+    """More figures of the served artifact."""
+    evidence: Evidence = "measured"
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class CompareReport:
+    """Scores of all contenders on one task; the first row is the baseline."""
+
+    task: str
+    metric: str
+    higher_is_better: bool
+    num_examples: int
+    max_drop: float | None
+    rows: tuple[CompareRow, ...]
+    data: str = ""
+    """What was evaluated on, in words."""
+
+    @property
+    def baseline(self) -> CompareRow:
+        """What the drops are measured against."""
+        return self.rows[0]
+
+    @property
+    def passed(self) -> bool:
+        """Whether no gated contender failed."""
+        return all(row.passed is not False for row in self.rows)
+
+    def with_rows(self, *rows: CompareRow) -> CompareReport:
+        """The same report with further rows, for example simulated figures from training."""
+        return replace(self, rows=self.rows + rows)
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain values for JSON."""
+        return asdict(self) | {"passed": self.passed}
+
+
+def compare(
+    baseline: Contender,
+    candidates: Sequence[Contender],
+    task: Task,
+    *,
+    max_drop: float | None = None,
+    data: str = "",
+    progress: Callable[[str], None] | None = None,
+) -> CompareReport:
+    """Evaluate ``baseline`` and every candidate on the same batches of ``task``.
+
+    Args:
+        baseline: Usually the original float model; the first row of the report.
+        candidates: What is compared with it.
+        task: Evaluates anything that maps feeds to outputs.
+        max_drop: Largest loss of a gated candidate that still passes, in the metric's unit (for perplexity: the rise).
+        data: What the task evaluates on, in words.
+        progress: Called with one line before each evaluation.
+
+    Raises:
+        ValueError: ``max_drop`` is negative, or a contender has no artifact, or its served index is not one of them.
+    """
+    if max_drop is not None and not max_drop >= 0:
+        raise ValueError(f"max_drop is {max_drop}; expected a loss of at least 0, in {task.metric}")
+    contenders = (replace(baseline, gated=False), *candidates)
+    for contender in contenders:
+        if not 0 <= contender.served < len(contender.artifacts):
+            raise ValueError(
+                f"served artifact {contender.served} of '{contender.arm}' on {contender.backend} does not exist;"
+                f" it has {len(contender.artifacts)}"
+            )
+    outcomes = [_evaluate(contender, task, progress=progress) for contender in contenders]
+    rows = tuple(
+        compare_row(
+            [result.score for result in results],
+            arm=contender.arm,
+            backend=contender.backend,
+            precision=contender.precision,
+            profile=contender.profile,
+            served=contender.served,
+            baseline=outcomes[0][baseline.served].score,
+            metric=task.metric,
+            higher_is_better=task.higher_is_better,
+            max_drop=max_drop if contender.gated else None,
+            details=results[contender.served].details,
+        )
+        for contender, results in zip(contenders, outcomes, strict=True)
+    )
+    return CompareReport(
+        task=task.name,
+        metric=task.metric,
+        higher_is_better=task.higher_is_better,
+        num_examples=task.num_examples,
+        max_drop=max_drop,
+        rows=rows,
+        data=data,
+    )
+
+
+def compare_row(
+    scores: Sequence[float],
+    *,
+    arm: str,
+    backend: str,
+    precision: str,
+    profile: str | None,
+    baseline: float,
+    metric: str,
+    higher_is_better: bool,
+    max_drop: float | None = None,
+    served: int = 0,
+    details: dict[str, float] | None = None,
+    evidence: Evidence = "measured",
+) -> CompareRow:
+    """One row from scores that exist already, such as simulated ones; arguments as the fields of :class:`CompareRow`."""
+    drop = baseline - scores[served] if higher_is_better else scores[served] - baseline
+    # A score that is no number (a collapsed model) must never pass a gate.
+    passed = None if max_drop is None else bool(math.isfinite(drop) and drop <= max_drop)
+    return CompareRow(
+        arm=arm,
+        backend=backend,
+        precision=precision,
+        profile=profile,
+        scores=tuple(float(score) for score in scores),
+        served=served,
+        mean=float(np.mean(scores)),
+        std=float(np.std(scores, ddof=1)) if len(scores) > 1 else 0.0,
+        drop=float(drop),
+        passed=passed,
+        verdict=_verdict(drop, passed=passed, max_drop=max_drop, metric=metric),
+        details=dict(details or {}),
+        evidence=evidence,
+    )
+
+
+def _verdict(drop: float, *, passed: bool | None, max_drop: float | None, metric: str) -> str:
+    change = f"lost {drop:.4f} {metric}" if drop >= 0 else f"gained {-drop:.4f} {metric}"
+    if passed is None:
+        return change
+    return f"{'passed' if passed else 'failed'}: {change}, {max_drop:.4f} allowed"
+
+
+def _evaluate(contender: Contender, task: Task, *, progress: Callable[[str], None] | None) -> list[TaskResult]:
+    results = []
+    for index, open_artifact in enumerate(contender.artifacts):
+        if progress is not None:
+            subset = f", calibration subset {index + 1} of {len(contender.artifacts)}"
+            label = " ".join(filter(None, [contender.arm, contender.precision, contender.profile]))
+            progress(f"{task.name}: {label} on {contender.backend}{subset if len(contender.artifacts) > 1 else ''}")
+        with open_artifact() as artifact:
+            results.append(task.evaluate(artifact.infer))
+    return results
