@@ -17,7 +17,7 @@ _AFTER_SOFTMAX = frozenset(
     {"Sub", "Add", "Mul", "Div", "Relu", "Clip", "Min", "Max", "Cast", "Slice", "Identity", "Where"}
 )
 _BEFORE_SOFTMAX = frozenset(
-    {"Sub", "Add", "Mul", "Div", "Cast", "Concat", "Where", "Identity", "Min", "Max", "Clip", "Exp"}
+    {"Sub", "Add", "Mul", "Div", "Cast", "Concat", "Pad", "Where", "Identity", "Min", "Max", "Clip", "Exp"}
 )
 
 
@@ -35,8 +35,6 @@ class Attention:
     """What enters the output projection: after the gate, if there is one."""
     gate_probability: str | None
     """Output of the gate's sigmoid."""
-    gated: str | None
-    """Output of the product of gate and context."""
 
 
 def find_attentions(index: GraphIndex) -> list[Attention]:
@@ -51,14 +49,13 @@ def _as_attention(index: GraphIndex, pv: onnx.NodeProto) -> Attention | None:
     qk = _product_before(index, softmax.input[0]) if softmax is not None else None
     if qk is None:
         return None
-    context, gated, gate_probability = _follow_context(index, pv.output[0])
+    context, gate_probability = _follow_context(index, pv.output[0])
     return Attention(
         qk=qk,
         pv=pv,
         scores=_after_scale(index, qk.output[0]),
         probabilities=pv.input[0],
         context=context,
-        gated=gated,
         gate_probability=gate_probability,
     )
 
@@ -99,17 +96,18 @@ def _after_scale(index: GraphIndex, tensor: str) -> str:
     return tensor
 
 
-def _follow_context(index: GraphIndex, tensor: str) -> tuple[str, str | None, str | None]:
-    """From the output of PV to what enters the output projection: that tensor, the gated product, the gate."""
-    gated = gate = None
+def _follow_context(index: GraphIndex, tensor: str) -> tuple[str, str | None]:
+    """From the output of PV to what enters the output projection: that tensor, and the gate."""
+    gate: str | None = None
     while (use := index.only_use(tensor)) is not None:
-        other = use.node.input[1 - use.slot] if use.node.op_type == "Mul" else None
-        if other is not None and gate is None and (gate := _gate_of(index, other)) is not None:
-            gated = use.node.output[0]
+        if use.node.op_type == "Mul" and gate is None:
+            gate = _gate_of(index, use.node.input[1 - use.slot])
+            if gate is None:
+                break
         elif not (use.slot == 0 and use.node.op_type in ("Transpose", "Reshape", "Identity")):
             break
         tensor = use.node.output[0]
-    return tensor, gated, gate
+    return tensor, gate
 
 
 def _gate_of(index: GraphIndex, tensor: str) -> str | None:

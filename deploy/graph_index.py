@@ -9,6 +9,7 @@ from collections import defaultdict
 from dataclasses import dataclass
 from typing import Any
 
+import numpy as np
 import onnx
 
 MOVES_DATA = frozenset(
@@ -48,11 +49,6 @@ class GraphIndex:
                 self._producers[name] = node
             if not node.op_type.startswith("Random") and all(not n or n in self._constants for n in node.input):
                 self._constants.update(node.output)
-        self._shapes = {
-            value.name: tuple(dim.dim_value if dim.HasField("dim_value") else None for dim in shape.dim)
-            for value in (*graph.value_info, *graph.input, *graph.output)
-            if (shape := value.type.tensor_type.shape) is not None and value.type.tensor_type.HasField("shape")
-        }
 
     def producer(self, tensor: str) -> onnx.NodeProto | None:
         """The node that makes ``tensor``; None for inputs, initializers and the empty name."""
@@ -71,23 +67,32 @@ class GraphIndex:
         """Whether ``tensor`` depends on no graph input."""
         return tensor in self._constants
 
-    def shape(self, tensor: str) -> tuple[int | None, ...] | None:
-        """Shape as far as the graph states it (None for a dynamic dimension); None when it states nothing."""
-        if tensor in self.initializers:
-            return tuple(self.initializers[tensor].dims)
+    def constant_shape(self, tensor: str) -> tuple[int, ...] | None:
+        """Shape of a stored constant, also seen through ``Transpose`` and ``Identity``; None for anything else."""
+        stored = self._stored(tensor)
+        if stored is not None:
+            return tuple(stored.dims)
         node = self._producers.get(tensor)
-        if (
-            node is not None
-            and node.op_type == "Constant"
-            and isinstance(value := attribute(node, "value", None), onnx.TensorProto)
-        ):
-            return tuple(value.dims)
-        if node is not None and node.op_type == "Transpose" and tensor in self._constants:
-            inner = self.shape(node.input[0])
-            order = attribute(node, "perm", None)
-            if inner is not None:
-                return tuple(inner[axis] for axis in order) if order else tuple(reversed(inner))
-        return self._shapes.get(tensor)
+        if node is None or node.op_type not in ("Transpose", "Identity"):
+            return None
+        inner = self.constant_shape(node.input[0])
+        return None if inner is None else tuple(inner[axis] for axis in _permutation(node, len(inner)))
+
+    def constant_value(self, tensor: str) -> np.ndarray:
+        """Values of a tensor for which :meth:`constant_shape` has an answer."""
+        stored = self._stored(tensor)
+        if stored is not None:
+            return onnx.numpy_helper.to_array(stored)
+        node = self._producers[tensor]
+        inner = self.constant_value(node.input[0])
+        return np.transpose(inner, _permutation(node, inner.ndim))
+
+    def _stored(self, tensor: str) -> onnx.TensorProto | None:
+        if tensor in self.initializers:
+            return self.initializers[tensor]
+        node = self._producers.get(tensor)
+        value: Any = attribute(node, "value", None) if node is not None and node.op_type == "Constant" else None
+        return value if isinstance(value, onnx.TensorProto) else None  # type: ignore[no-any-return]
 
     def before_moves(self, tensor: str) -> str:
         """The tensor whose values ``tensor`` only rearranges."""
@@ -114,3 +119,9 @@ class GraphIndex:
 def attribute(node: onnx.NodeProto, name: str, default: Any) -> Any:
     """Value of one attribute of ``node``, or ``default``."""
     return next((onnx.helper.get_attribute_value(entry) for entry in node.attribute if entry.name == name), default)
+
+
+def _permutation(node: onnx.NodeProto, rank: int) -> tuple[int, ...]:
+    if node.op_type == "Identity":
+        return tuple(range(rank))
+    return tuple(attribute(node, "perm", range(rank - 1, -1, -1)))

@@ -5,6 +5,7 @@ Legend: K input features, N output features of a linear layer.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
 from dataclasses import dataclass
 
@@ -12,8 +13,8 @@ import onnx
 
 from deploy.graph_index import GraphIndex, attribute
 
-ACTIVATIONS = frozenset({"Gelu", "Relu", "Tanh", "Sigmoid"})
-"""Elementwise functions that follow a linear layer as one operator."""
+ACTIVATIONS = frozenset({"Gelu", "Relu", "Tanh"})
+"""Functions that one integer kernel applies after a linear layer: nothing is quantized between the two."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -41,12 +42,11 @@ def _as_linear(index: GraphIndex, node: onnx.NodeProto) -> Linear | None:
     if node.op_type not in ("MatMul", "Gemm", "Conv"):
         return None
     data, weight = node.input[:2]
-    shape = index.shape(weight)
-    if index.is_constant(data) or not index.is_constant(weight) or shape is None or None in shape:
+    sizes = index.constant_shape(weight)
+    if index.is_constant(data) or sizes is None:
         return None
-    sizes = [size for size in shape if size is not None]
     if node.op_type == "Conv":
-        output_axis, in_features = 0, _product(sizes[1:])
+        output_axis, in_features = 0, math.prod(sizes[1:])
     elif len(sizes) == 2 and not (node.op_type == "Gemm" and attribute(node, "transA", 0)):
         output_axis = 0 if node.op_type == "Gemm" and attribute(node, "transB", 0) else 1
         in_features = sizes[1 - output_axis]
@@ -67,16 +67,10 @@ def _after_bias(index: GraphIndex, node: onnx.NodeProto) -> str:
     use = index.only_use(node.output[0])
     if use is not None and use.node.op_type == "Add":
         other = use.node.input[1 - use.slot]
-        if index.is_constant(other) and len(index.shape(other) or (0, 0)) <= 1:
+        shape = index.constant_shape(other)
+        if shape is not None and len(shape) <= 1:
             return str(use.node.output[0])
     return str(node.output[0])
-
-
-def _product(sizes: list[int]) -> int:
-    product = 1
-    for size in sizes:
-        product *= size
-    return product
 
 
 def activation_after(index: GraphIndex, tensor: str) -> str | None:

@@ -6,11 +6,12 @@ biases, the insides of LayerNorm, softmax and activation functions, and the grap
 
 Tensors of one encoder layer (``*``: only with a gate), by kind:
 
-    linear_output      queries, keys, values, attention output, FFN output; a layer that goes into an activation
-                       function has none, its site is ``activation_output``
+    linear_output      queries, keys, values, attention output, FFN output, logits of a gate*; a layer that goes into
+                       an activation function has none, its site is ``activation_output``
     scores             after the scale and before the mask
     probabilities      after the softmax and its clip
     gate_probability*  after the gate's sigmoid; the hidden layer of an MLP gate is an ``activation_output``
+    values_mixed*      probabilities times values, before the gate
     context            what enters the output projection: after the gate
     residual_sum       attention and FFN residual sums
     layernorm_output   both LayerNorms, and the one of the embeddings
@@ -29,6 +30,7 @@ TensorKind = Literal[
     "scores",
     "probabilities",
     "gate_probability",
+    "values_mixed",
     "context",
     "residual_sum",
     "layernorm_output",

@@ -125,6 +125,7 @@ def tensor_kinds(index: GraphIndex) -> dict[str, TensorKind]:
         kinds[attention.context] = "context"
         if attention.gate_probability is not None:
             kinds[attention.gate_probability] = "gate_probability"
+            kinds[attention.pv.output[0]] = "values_mixed"
     for node in index.nodes:
         if node.op_type == "LayerNormalization":
             kinds.setdefault(node.output[0], "layernorm_output")

@@ -6,6 +6,7 @@ Legend: B batch, T length, D features (32), H heads (2), F inner features (64), 
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from typing import Any
 
 import numpy as np
 import onnx
@@ -49,10 +50,11 @@ LAYER = """
     f2m = MatMul(act, {p}w2) f2 = Add(f2m, {p}fb2) r2 = Add(f2, n1)
     {out} = LayerNormalization<axis=-1>(r2, {p}g2, {p}b2)
 """
-OWN_NAMES = (
-    "qm q q4 qt km k k4 kt vm v v4 vt score masked prob s c m a top safe shifted e total rest extra all c4 ct joined "
-    "gm gl gs g3 split mix hm hl hr ctx om o r1 n1 f1m f1 act r er er1 xe f2m f2 r2 scaled barred"
-).split()
+OWN_NAMES = """
+qm q q4 qt km k k4 kt vm v v4 vt score masked prob s c m a top safe shifted e total rest extra all c4 ct
+joined gm gl gs g3 split mix hm hl hr ctx om o r1 n1 f1m f1 act r er er1 xe f2m f2 r2 scaled barred
+"""
+"""Tensors of one layer; each gets the layer's number as a suffix."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -123,16 +125,17 @@ def feeds(*, batch: int = 2, length: int = 7, seed: int = 0) -> dict[str, np.nda
 def _rename(text: str, *, suffix: str) -> str:
     for mark in "=(),<>":
         text = text.replace(mark, f" {mark} ")
-    return " ".join(word + suffix if word in OWN_NAMES else word for word in text.split()) + "\n"
+    own = set(OWN_NAMES.split())
+    return " ".join(word + suffix if word in own else word for word in text.split()) + "\n"
 
 
 def _fill(model: onnx.ModelProto, recipe: EncoderRecipe) -> None:
     generator = np.random.default_rng(recipe.seed)
 
-    def normal(*shape: int) -> np.ndarray:
+    def normal(*shape: int) -> Any:
         return (generator.standard_normal(shape) / np.sqrt(shape[0])).astype(np.float32)
 
-    arrays: dict[str, np.ndarray] = {
+    arrays: dict[str, Any] = {
         "word_table": generator.standard_normal((V, D)).astype(np.float32),
         "type_table": normal(2, D), "position_table": generator.standard_normal((MAX_T, D)).astype(np.float32),
         "g0": 1 + normal(D), "b0": normal(D), "w_head": normal(D, V), "b_head": normal(V),

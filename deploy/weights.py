@@ -1,0 +1,99 @@
+"""Weights as symmetric integers: ``w ~ scale * q`` with ``q`` in [-(2^(b-1) - 1), 2^(b-1) - 1].
+
+The range of a scale is ``max|w|`` (``minmax``, PAPER.md section 5) or the clip that minimises the squared error
+(``mse``). The integers are exact round-half-to-even of ``w / scale``, as ONNX ``QuantizeLinear`` rounds.
+"""
+
+from __future__ import annotations
+
+from typing import Literal, get_args
+
+import numpy as np
+
+WeightMethod = Literal["minmax", "mse"]
+
+SMALLEST_SCALE = 2.0**-24
+"""Floor of every scale: the smallest positive float16, so that no runtime sees a zero."""
+_MAGNITUDE_BINS = 1 << 12
+_COARSE_CANDIDATES = 128
+_FINE_CANDIDATES = 65
+_NARROWEST = 0.05
+
+
+def quantize_weight(
+    weight: np.ndarray, *, bits: int = 8, method: WeightMethod = "minmax", axis: int | None = None
+) -> tuple[np.ndarray, np.ndarray]:
+    """Quantize one weight tensor.
+
+    Args:
+        weight: float array of any shape.
+        bits: 2 to 8; narrower integers are still stored as int8.
+        method: how the range is chosen.
+        axis: one scale per index of this axis; None for one scale.
+
+    Returns:
+        int8 array of the same shape, and float32 scale(s): shape () or (weight.shape[axis],).
+
+    Raises:
+        ValueError: an unknown method, bits out of range, or a value that is not finite.
+    """
+    if method not in get_args(WeightMethod):
+        raise ValueError(f"unknown weight range method '{method}'; known are {', '.join(get_args(WeightMethod))}")
+    if not 2 <= bits <= 8:
+        raise ValueError(f"{bits} bits for a weight; expected 2 to 8")
+    values = np.asarray(weight, np.float32)
+    amax = np.max(np.abs(values), axis=_other_axes(values.ndim, axis), initial=0.0)
+    if not np.isfinite(amax).all():
+        raise ValueError("holds values that are not finite")
+    qmax = 2 ** (bits - 1) - 1
+    if method == "mse":
+        slices = [values] if axis is None else np.moveaxis(values, axis, 0)
+        clips = [_best_clip(part.ravel(), float(top), qmax=qmax) for part, top in zip(slices, amax.flat, strict=True)]
+        amax = np.reshape(clips, amax.shape)
+    scale = np.maximum(amax / qmax, SMALLEST_SCALE).astype(np.float32)
+    return _to_integers(values, scale, qmax=qmax, axis=axis), scale
+
+
+def _other_axes(ndim: int, axis: int | None) -> tuple[int, ...]:
+    return tuple(range(ndim)) if axis is None else tuple(other for other in range(ndim) if other != axis)
+
+
+def _to_integers(values: np.ndarray, scale: np.ndarray, *, qmax: int, axis: int | None) -> np.ndarray:
+    shaped = scale if axis is None else np.expand_dims(scale, _other_axes(values.ndim, axis))
+    scaled: np.ndarray = values / shaped
+    np.rint(scaled, out=scaled)
+    np.clip(scaled, -qmax, qmax, out=scaled)
+    integers: np.ndarray = scaled.astype(np.int8)
+    return integers
+
+
+def _best_clip(values: np.ndarray, amax: float, *, qmax: int) -> float:
+    """Clip that minimises the squared error, never worse than ``amax``.
+
+    The candidates are ranked on a fine histogram of magnitudes (the error is symmetric), which costs the same for any
+    number of weights; the winner must then beat ``amax`` on the weights themselves.
+    """
+    if amax <= SMALLEST_SCALE * qmax:
+        return amax
+    bins = np.minimum((np.abs(values) * (_MAGNITUDE_BINS / amax)).astype(np.int32), _MAGNITUDE_BINS - 1)
+    counts = np.bincount(bins, minlength=_MAGNITUDE_BINS)
+    filled = np.flatnonzero(counts)
+    magnitudes = (filled + 0.5) * (amax / _MAGNITUDE_BINS)
+    weights = counts[filled].astype(np.float64)
+
+    def ranked_best(clips: np.ndarray) -> float:
+        errors = [_squared_error(magnitudes, clip / qmax, qmax=qmax, weights=weights) for clip in clips]
+        return float(clips[int(np.argmin(errors))])
+
+    step = (1.0 - _NARROWEST) / (_COARSE_CANDIDATES - 1) * amax
+    coarse = ranked_best(np.linspace(_NARROWEST * amax, amax, _COARSE_CANDIDATES))
+    fine = ranked_best(np.linspace(max(coarse - step, step / 2), min(coarse + step, amax), _FINE_CANDIDATES))
+    exact = {clip: _squared_error(values, clip / qmax, qmax=qmax) for clip in (amax, fine)}
+    return min(exact, key=lambda clip: exact[clip])
+
+
+def _squared_error(values: np.ndarray, scale: float, *, qmax: int, weights: np.ndarray | None = None) -> float:
+    factor = np.float32(scale) if values.dtype == np.float32 else scale
+    error = values - np.clip(np.rint(values / factor), -qmax, qmax) * factor
+    squares = np.square(error)
+    return float(squares.sum(dtype=np.float64) if weights is None else squares @ weights)
