@@ -1,0 +1,155 @@
+"""Load and save checkpoints: Hugging Face folders whose config may carry attention settings.
+
+``load`` builds the architecture named in the config, gives it the attention of its settings, and copies every weight
+by name: a weight that is missing, left over or of another shape is an error, never a fresh initialisation. ``save`` writes a folder that
+``load`` reproduces bit for bit, with tokenizer and pooling files beside the weights.
+"""
+
+from __future__ import annotations
+
+import tempfile
+from pathlib import Path
+from typing import Literal, cast
+
+import torch
+import transformers
+from huggingface_hub.errors import StrictDataclassError
+from transformers import AutoConfig, PreTrainedConfig, PreTrainedModel
+from transformers.models.auto.modeling_auto import MODEL_FOR_MASKED_LM_MAPPING, MODEL_MAPPING
+from transformers.utils import logging as transformers_logging
+
+from train.checkpoint_files import (
+    CONFIG_FILE,
+    checkpoint_sha256,
+    copy_companions,
+    load_tokenizer_file,
+    read_config_file,
+    read_pooling,
+    resolve_checkpoint,
+    weight_files,
+)
+from train.checkpoint_weights import fit_weights, read_weights
+from train.convert import attach_settings, check_convertible, settings_in_config
+from train.families import family_of_type, layers_of
+from train.gates import Gate
+from train.settings import AttentionSettings
+
+__all__ = [
+    "Head",
+    "checkpoint_sha256",
+    "load",
+    "load_tokenizer_file",
+    "read_pooling",
+    "resolve_checkpoint",
+    "save",
+]
+
+Head = Literal["auto", "none", "masked-lm"]
+
+
+def load(path: Path, *, head: Head = "auto") -> PreTrainedModel:
+    """Read a checkpoint into a float32 model in evaluation mode, on the CPU.
+
+    Attention goes through ``train.attention`` in every case; without settings in the config it is the vanilla one.
+
+    Args:
+        path: checkpoint folder; see ``resolve_checkpoint`` for other spellings.
+        head: ``auto``: the architecture that the config names (the bare encoder where it names none); ``none``: the
+            bare encoder; ``masked-lm``: the encoder with its masked-language-model head.
+
+    Raises:
+        FileNotFoundError: the folder, its config or its weights are missing.
+        NotADirectoryError: ``path`` is a file.
+        ValueError: pickle weights, a truncated or foreign file, an unsupported model, wrong settings, or weights that
+            do not fit the architecture.
+    """
+    files = weight_files(path)
+    config, settings = _read_config(path)
+    architecture = _architecture(config, head, path)
+    weights = read_weights(files)
+    with torch.random.fork_rng(devices=[]):  # initial values are all overwritten: leave the caller's generator alone
+        model = architecture(config)
+    model.float()  # type: ignore[no-untyped-call]
+    attach_settings(model, settings)
+    fit_weights(model, weights, path, task_weights_unread=head != "auto")
+    _check_gate_scales(model, settings, path)
+    model.eval()  # type: ignore[no-untyped-call]
+    return model
+
+
+def save(model: PreTrainedModel, path: Path, *, source: Path | None, force: bool = False) -> None:
+    """Write a checkpoint folder: config with settings, safetensors weights, and the companions of ``source``.
+
+    The folder appears complete or not at all.
+
+    Args:
+        model: what to write.
+        path: the new folder.
+        source: checkpoint folder whose tokenizer and pooling files travel along; ``None``: none do.
+        force: replace an existing checkpoint folder.
+
+    Raises:
+        FileExistsError: ``path`` exists and ``force`` is not set, or what exists there is not a checkpoint folder.
+    """
+    if path.exists() and not force:
+        raise FileExistsError(f"{path} exists; pass --force to replace it")
+    if path.exists() and not (path / CONFIG_FILE).is_file() and not (path.is_dir() and not any(path.iterdir())):
+        raise FileExistsError(f"{path} exists and is not a checkpoint folder; it is not replaced")
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with tempfile.TemporaryDirectory(dir=path.parent, prefix=f".{path.name}.") as temporary:
+        written, replaced = Path(temporary) / "written", Path(temporary) / "replaced"
+        written.mkdir()
+        _save_pretrained(model, written)
+        if source is not None:
+            copy_companions(source, written)
+        if path.exists():
+            path.rename(replaced)
+        written.rename(path)
+
+
+def _save_pretrained(model: PreTrainedModel, folder: Path) -> None:
+    bars = transformers_logging.is_progress_bar_enabled()
+    transformers_logging.disable_progress_bar()  # type: ignore[no-untyped-call]
+    try:
+        model.save_pretrained(folder, max_shard_size="1TB")
+    finally:
+        if bars:
+            transformers_logging.enable_progress_bar()  # type: ignore[no-untyped-call]
+
+
+def _read_config(path: Path) -> tuple[PreTrainedConfig, AttentionSettings]:
+    model_type = read_config_file(path).get("model_type")
+    if not isinstance(model_type, str):
+        raise ValueError(f"{path / CONFIG_FILE} names no 'model_type' that is a string")  # noqa: TRY004
+    try:
+        family_of_type(model_type)
+        config = AutoConfig.from_pretrained(path, local_files_only=True)
+        check_convertible(config)
+        return config, settings_in_config(config) or AttentionSettings()
+    except (ValueError, TypeError, StrictDataclassError) as error:
+        raise ValueError(f"{path / CONFIG_FILE}: {error}") from error
+
+
+def _architecture(config: PreTrainedConfig, head: Head, path: Path) -> type[PreTrainedModel]:
+    if head == "masked-lm":
+        return cast("type[PreTrainedModel]", MODEL_FOR_MASKED_LM_MAPPING[type(config)])
+    names = config.architectures or []
+    if head == "none" or not names:
+        return cast("type[PreTrainedModel]", MODEL_MAPPING[type(config)])
+    found = getattr(transformers, names[0], None)
+    if not (isinstance(found, type) and issubclass(found, PreTrainedModel)) or found.config_class is not type(config):
+        raise ValueError(
+            f"{path / CONFIG_FILE} names the architecture '{names[0]}', which transformers does not have "
+            f"for model type '{config.model_type}'"
+        )
+    return found
+
+
+def _check_gate_scales(model: PreTrainedModel, settings: AttentionSettings, path: Path) -> None:
+    for index, layer in enumerate(layers_of(model)):
+        gate = layer.attention.gate if settings.gate != "none" else None
+        if isinstance(gate, Gate) and abs(float(gate.scale) / settings.gate_scale - 1.0) > 1e-5:
+            raise ValueError(
+                f"{path}: the gate of layer {index} is stored with scale {float(gate.scale):.6g}, "
+                f"but the config says gate_scale = {settings.gate_scale:.6g}"
+            )

