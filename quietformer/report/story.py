@@ -1,0 +1,231 @@
+"""What a report tells first: one sentence, a few large figures, and a table of original against retrofitted.
+
+The command line prints the same table. A line appears only when both the figure and its origin are known.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+from deploy.bench import BenchReport, CandidateTiming
+from deploy.compare import CompareReport, CompareRow, Evidence
+from quietformer.report.content import ArtifactFacts, RunReport
+from quietformer.report.number_text import (
+    change,
+    duration,
+    figure,
+    megabytes,
+    milliseconds,
+    score,
+    score_with_std,
+    times,
+)
+from quietformer.report.outlier_content import OutlierTotals, outlier_totals
+
+NOTHING = "\N{EN DASH}"
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class StoryRow:
+    """One line: what, before, after, how they differ, and where the figures come from."""
+
+    what: str
+    before: str
+    after: str
+    change: str
+    evidence: Evidence
+    is_better: bool | None = None
+    """None where neither direction is meant."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Verdict:
+    """The headline."""
+
+    sentence: str
+    outcome: Literal["passed", "failed", "not gated"]
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class QuantizedPair:
+    """The same profile and backend on the original model and on the retrofitted one."""
+
+    before: CompareRow | None
+    after: CompareRow
+
+    @property
+    def where(self) -> str:
+        """Profile and backend in words."""
+        return " on ".join(filter(None, [self.after.profile, self.after.backend]))
+
+
+def quantized_pairs(comparison: CompareReport, *, chosen: str | None) -> list[QuantizedPair]:
+    """Every quantized row of the chosen model, beside the original's row of the same profile and backend.
+
+    Without a chosen arm (nothing was trained) the original's own rows stand alone.
+    """
+    original = comparison.baseline.arm
+    quantized = [row for row in comparison.rows[1:] if row.profile is not None]
+    before = {(row.profile, row.backend): row for row in quantized if row.arm == original}
+    after = [row for row in quantized if row.arm == (chosen or original)]
+    return [
+        QuantizedPair(before=before.get((row.profile, row.backend)) if chosen else None, after=row) for row in after
+    ]
+
+
+def headline_pair(comparison: CompareReport, *, chosen: str | None) -> QuantizedPair | None:
+    """The pair that tells most: measured, with an original beside it, where the original lost most."""
+    pairs = quantized_pairs(comparison, chosen=chosen)
+    if not pairs:
+        return None
+    return max(
+        pairs,
+        key=lambda pair: (
+            pair.after.evidence == "measured",
+            pair.before is not None,
+            pair.before.drop if pair.before else pair.after.drop,
+        ),
+    )
+
+
+def fastest_quantized(latency: BenchReport) -> CandidateTiming | None:
+    """The fastest 8-bit candidate that is not the baseline."""
+    eight_bit = [t for t in latency.timings if t.speed_up and t.precision.lower() in {"int8", "w8a8"}]
+    return max(eight_bit, key=lambda t: t.speed_up.ratio if t.speed_up else 0.0, default=None)
+
+
+def verdict(report: RunReport) -> Verdict:
+    """The sentence on top, from what was measured."""
+    gated = [row for comparison in report.comparisons for row in comparison.rows if row.passed is not None]
+    outcome: Literal["passed", "failed", "not gated"] = "not gated"
+    if gated:
+        outcome = "passed" if all(row.passed for row in gated) else "failed"
+    chosen = report.chosen_arm.name if report.chosen_arm else None
+    pair = headline_pair(report.comparisons[0], chosen=chosen) if report.comparisons else None
+    if pair is None:
+        return Verdict(sentence="No accuracy was measured in this run.", outcome=outcome)
+    metric = report.comparisons[0].metric
+    sentence = f"W8A8 {_costs(pair.after.drop, metric)}"
+    if pair.before is not None:
+        sentence += f" instead of {score(pair.before.drop, metric=metric)}"
+    return Verdict(sentence=f"{sentence}, in the {pair.where} configuration.", outcome=outcome)
+
+
+def _costs(drop: float, metric: str) -> str:
+    text = score(abs(drop), metric=metric)
+    if float(text) == 0:
+        return f"costs no {metric}"
+    return f"costs {text} {metric}" if drop > 0 else f"gains {text} {metric}"
+
+
+def story(report: RunReport) -> tuple[StoryRow, ...]:
+    """The table of about ten lines."""
+    rows: list[StoryRow] = []
+    chosen = report.chosen_arm
+    if report.outliers_before and chosen and chosen.outliers:
+        rows += _outlier_rows(outlier_totals(report.outliers_before), outlier_totals(chosen.outliers))
+    for comparison in report.comparisons[:1]:
+        rows += _accuracy_rows(comparison, chosen=chosen.name if chosen else None)
+    for latency in report.latency[:2]:
+        rows += _latency_rows(latency)
+    rows += _size_rows(report.artifacts)
+    rows += [
+        StoryRow(
+            what=f"Engine, {engine.backend}",
+            before=NOTHING,
+            after=megabytes(engine.num_bytes),
+            change=f"built for SM {', '.join(engine.compute_capabilities)}",
+            evidence=engine.evidence,
+        )
+        for engine in report.engines
+    ]
+    if chosen:
+        rows.append(
+            StoryRow(
+                what=f"Training, {chosen.name}",
+                before=NOTHING,
+                after=f"{chosen.steps:,} steps",
+                change=duration(chosen.seconds),
+                evidence="measured",
+            )
+        )
+    return tuple(rows)
+
+
+def _outlier_rows(before: OutlierTotals, after: OutlierTotals) -> list[StoryRow]:
+    return [
+        StoryRow(
+            what=what,
+            before=figure(old),
+            after=figure(new),
+            change=f"{times(old / new)} smaller" if new <= old else f"{times(new / old)} larger",
+            evidence="measured",
+            is_better=new <= old,
+        )
+        for what, old, new in (
+            ("Largest FFN output", before.largest_ffn, after.largest_ffn),
+            ("Largest hidden activation", before.largest, after.largest),
+            ("Average kurtosis", before.kurtosis, after.kurtosis),
+        )
+        if old and new
+    ]
+
+
+def _accuracy_rows(comparison: CompareReport, *, chosen: str | None) -> list[StoryRow]:
+    metric, baseline = comparison.metric, comparison.baseline
+    retrofitted = [row for row in comparison.rows[1:] if row.profile is None and row.arm == chosen]
+    rows = [_score_row(f"{metric}, {row.precision}", baseline, row, comparison) for row in retrofitted[:1]]
+    for pair in quantized_pairs(comparison, chosen=chosen):
+        what = f"{metric}, {pair.after.precision} {pair.where}"
+        rows.append(_score_row(what, pair.before or baseline, pair.after, comparison))
+    return rows
+
+
+def _score_row(what: str, before: CompareRow, after: CompareRow, comparison: CompareReport) -> StoryRow:
+    difference = after.mean - before.mean
+    return StoryRow(
+        what=what,
+        before=score_with_std(before.mean, before.std, len(before.scores), metric=comparison.metric),
+        after=score_with_std(after.mean, after.std, len(after.scores), metric=comparison.metric),
+        change=change(difference, metric=comparison.metric),
+        evidence=after.evidence,
+        is_better=(difference >= 0) == comparison.higher_is_better,
+    )
+
+
+def _latency_rows(latency: BenchReport) -> list[StoryRow]:
+    baseline = next(timing for timing in latency.timings if timing.name == latency.baseline)
+    fastest = fastest_quantized(latency)
+    if fastest is None or fastest.speed_up is None:
+        return []
+    speed_up = fastest.speed_up
+    return [
+        StoryRow(
+            what=f"Median latency, batch {latency.batch_size}, length {latency.length}",
+            before=f"{milliseconds(baseline.latency_ms.median)} ({baseline.name})",
+            after=f"{milliseconds(fastest.latency_ms.median)} ({fastest.name})",
+            change=f"{times(speed_up.ratio)} faster" if speed_up.ratio >= 1 else f"{times(1 / speed_up.ratio)} slower",
+            evidence="measured",
+            is_better=speed_up.ratio >= 1,
+        )
+    ]
+
+
+def _size_rows(artifacts: tuple[ArtifactFacts, ...]) -> list[StoryRow]:
+    floats = [artifact for artifact in artifacts if artifact.role == "float graph"]
+    quantized = [artifact for artifact in artifacts if artifact.role == "int8 graph"]
+    if not floats or not quantized:
+        return []
+    smallest = min(quantized, key=lambda artifact: artifact.num_bytes)
+    ratio = floats[0].num_bytes / smallest.num_bytes
+    return [
+        StoryRow(
+            what="Graph on disk",
+            before=megabytes(floats[0].num_bytes),
+            after=megabytes(smallest.num_bytes),
+            change=f"{times(ratio)} smaller" if ratio >= 1 else f"{times(1 / ratio)} larger",
+            evidence="measured",
+            is_better=ratio >= 1,
+        )
+    ]

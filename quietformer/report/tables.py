@@ -1,0 +1,217 @@
+"""The tables of a report as text, the same in Markdown and HTML."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from deploy.bench import BenchReport
+from deploy.compare import CompareReport
+from quietformer.report.content import ArtifactFacts, EngineFacts, ExportFacts, RunReport, SiteRange
+from quietformer.report.number_text import (
+    change,
+    figure,
+    megabytes,
+    milliseconds,
+    score_with_std,
+    times,
+)
+from quietformer.report.outlier_content import tensor_views
+from quietformer.report.story import NOTHING, StoryRow
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Table:
+    """Cells as text; ``text_columns`` says how many of the first columns are words, the rest are numbers."""
+
+    header: tuple[str, ...]
+    rows: tuple[tuple[str, ...], ...]
+    text_columns: int = 1
+    caption: str = ""
+
+
+def story_table(rows: Sequence[StoryRow]) -> Table:
+    """The table that the command line prints as well."""
+    return Table(
+        header=("", "Original", "quietformer", "Change", "Evidence"),
+        rows=tuple((row.what, row.before, row.after, row.change, row.evidence) for row in rows),
+    )
+
+
+def accuracy_table(comparison: CompareReport) -> Table:
+    """One row per model, profile and backend; the first is the baseline."""
+    metric, sign = comparison.metric, 1 if comparison.higher_is_better else -1
+    rows = [
+        (
+            row.arm,
+            row.precision,
+            row.profile or NOTHING,
+            row.backend,
+            row.evidence,
+            score_with_std(row.mean, row.std, len(row.scores), metric=metric),
+            str(len(row.scores)),
+            change(-sign * row.drop, metric=metric) if index else NOTHING,
+            row.verdict.split(":")[0] if row.passed is not None else NOTHING,
+        )
+        for index, row in enumerate(comparison.rows)
+    ]
+    return Table(
+        header=("Model", "Precision", "Profile", "Backend", "Evidence", metric, "Subsets", "Served vs. float", "Gate"),
+        rows=tuple(rows),
+        text_columns=5,
+        caption=f"Task {comparison.task}, {comparison.num_examples:,} examples"
+        + (f", {comparison.data}" if comparison.data else "")
+        + ".",
+    )
+
+
+def latency_table(latency: BenchReport) -> Table:
+    """Latency in ms as trtexec names it, throughput, and the speed-up with its interval."""
+    rows = []
+    for timing in latency.timings:
+        summary, speed_up = timing.latency_ms, timing.speed_up
+        figures = (summary.min, summary.median, summary.mean, summary.p90, summary.p95, summary.p99, summary.max)
+        rows.append(
+            (
+                timing.name,
+                timing.precision,
+                *(figure(value) for value in figures),
+                f"{timing.throughput_samples:,.1f}",
+                f"{times(speed_up.ratio)} ({speed_up.low:.2f} to {speed_up.high:.2f})" if speed_up else NOTHING,
+            )
+        )
+    return Table(
+        header=("Candidate", "Precision", "Min", "Median", "Mean", "p90", "p95", "p99", "Max", "Samples/s", "Speed-up"),
+        rows=tuple(rows),
+        text_columns=2,
+        caption=(
+            f"Batch {latency.batch_size}, length {latency.length}; latency in ms, {latency.repeats} repeats of"
+            f" {latency.seconds:g} s per candidate; {latency.method}. Speed-up of the median over {latency.baseline},"
+            " with its 95 % bootstrap interval."
+        ),
+    )
+
+
+def outlier_table(report: RunReport) -> Table | None:
+    """Every named tensor before and, where an arm was chosen, after."""
+    if not report.outliers_before:
+        return None
+    chosen = report.chosen_arm
+    after = {view.name: view for view in tensor_views(chosen.outliers)} if chosen and chosen.outliers else {}
+    rows = []
+    for old in tensor_views(report.outliers_before):
+        cells = [old.name, figure(old.largest), figure(old.inf_norm), _optional(old.kurtosis)]
+        if after:
+            new = after.get(old.name)
+            cells += [figure(new.largest), figure(new.inf_norm), _optional(new.kurtosis)] if new else [NOTHING] * 3
+        rows.append(tuple(cells))
+    names = ("largest |x|", "infinity norm", "kurtosis")
+    header = (
+        ("Tensor", *names)
+        if not after
+        else ("Tensor", *(f"{n}, before" for n in names), *(f"{n}, after" for n in names))
+    )
+    return Table(
+        header=header,
+        rows=tuple(rows),
+        caption=f"Infinity norm and kurtosis per sequence, averaged over {report.outliers_before['num_sequences']:,}"
+        " sequences, padding left out.",
+    )
+
+
+def arm_table(report: RunReport) -> Table | None:
+    """The training arms side by side."""
+    if not report.arms:
+        return None
+    rows = []
+    for arm in report.arms:
+        summary = arm.outliers["summary"]["all"] if arm.outliers else {}
+        scores = [
+            f"{score_with_std(row.mean, row.std, len(row.scores), metric=comparison.metric)} ({row.profile or row.precision})"
+            for comparison in report.comparisons[:1]
+            for row in comparison.rows
+            if row.arm == arm.name
+        ]
+        rows.append(
+            (
+                arm.name + (" (chosen)" if arm.chosen else ""),
+                f"{arm.steps:,}",
+                f"{arm.seconds / 60:.1f} min",
+                _optional(summary.get("largest")),
+                _optional(summary.get("average_kurtosis")),
+                ", ".join(scores) or NOTHING,
+            )
+        )
+    return Table(
+        header=("Arm", "Steps", "Time", "Largest |x|", "Kurtosis", "Scores"),
+        rows=tuple(rows),
+    )
+
+
+def range_table(before: Sequence[SiteRange], after: Sequence[SiteRange]) -> Table | None:
+    """Calibrated range per site."""
+    if not before and not after:
+        return None
+    old, new = ({entry.site: entry for entry in entries} for entries in (before, after))
+    rows = []
+    for site in dict.fromkeys([*old, *new]):
+        cells = [site]
+        for entries in (old, new):
+            entry = entries.get(site)
+            cells += [figure(entry.low), figure(entry.high)] if entry else [NOTHING, NOTHING]
+        rows.append(tuple(cells))
+    return Table(header=("Site", "low, before", "high, before", "low, after", "high, after"), rows=tuple(rows))
+
+
+def parity_table(export: ExportFacts) -> Table:
+    """Agreement of the exported graph with PyTorch."""
+    return Table(
+        header=("Shape", "Largest difference"),
+        rows=tuple(
+            (f"batch {row.batch}, length {row.length}", figure(row.largest_difference)) for row in export.parity
+        ),
+    )
+
+
+def artifact_table(artifacts: Sequence[ArtifactFacts], engines: Sequence[EngineFacts]) -> Table | None:
+    """Files of the run, then engines."""
+    rows: list[tuple[str, ...]] = [
+        (a.role, a.file, a.note or NOTHING, a.sha256[:12] or NOTHING, megabytes(a.num_bytes)) for a in artifacts
+    ]
+    rows += [
+        (
+            f"engine, {engine.evidence}",
+            f"{engine.backend} {engine.version}",
+            " ".join(filter(None, [f"SM {', '.join(engine.compute_capabilities)}.", engine.note])),
+            NOTHING,
+            megabytes(engine.num_bytes),
+        )
+        for engine in engines
+    ]
+    if not rows:
+        return None
+    return Table(header=("Kind", "File", "Note", "sha256", "Size"), rows=tuple(rows), text_columns=4)
+
+
+def machine_table(report: RunReport) -> Table:
+    """Hardware and versions."""
+    machine = report.machine
+    rows = [
+        ("Processor", f"{machine.cpu}, {machine.num_cores} cores"),
+        ("Instruction sets", ", ".join(machine.instruction_sets) or NOTHING),
+        ("Memory", f"{machine.memory_bytes / 2**30:.1f} GiB" if machine.memory_bytes else NOTHING),
+        ("System", machine.system),
+        ("Python", machine.python),
+        *machine.versions.items(),
+    ]
+    return Table(header=("Machine", ""), rows=tuple(rows), text_columns=2)
+
+
+def _optional(value: float | None) -> str:
+    return NOTHING if value is None else figure(value)
+
+
+def latency_headline(latency: BenchReport) -> str:
+    """Title of one benchmark."""
+    medians = ", ".join(f"{t.name} {milliseconds(t.latency_ms.median)}" for t in latency.timings)
+    return f"Batch {latency.batch_size}, length {latency.length}: {medians}"
