@@ -1,0 +1,138 @@
+"""Agreement of a written graph with the PyTorch model it came from, in ONNX Runtime, at shapes it was not traced at.
+
+The reference is the checkpoint's own model on its ordinary attention path, not the lowered copy: what lowering and
+tracing may have changed is inside the measured difference. Outputs at padded positions mean nothing and are left out:
+there a model with large activations differs from itself in float64 by more than the tolerance.
+
+Legend: B batch, T tokens.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from transformers import PreTrainedModel
+
+from export.tracing import GraphInterface
+
+TOLERANCE = 1e-4
+"""Largest absolute difference in float32 that an export may have."""
+_SEED = 20
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Parity:
+    """One measured agreement."""
+
+    batch: int
+    length: int
+    """Tokens."""
+    max_difference: float
+    """Largest absolute difference of the outputs, padded positions left out."""
+
+    def __str__(self) -> str:
+        """For people: ``3x33: 4.8e-07``."""
+        return f"{self.batch}x{self.length}: {self.max_difference:.1e}"
+
+
+def parity_shapes(interface: GraphInterface) -> tuple[tuple[int, int], ...]:
+    """Three shapes (B, T) other than the traced one; the longest input is among them where the length is dynamic."""
+    if interface.length is not None:
+        return tuple((batch, interface.length) for batch in (1, 3, 5))
+    longest = interface.max_length
+    return (1, min(7, longest)), (3, min(33, longest)), (4, longest)
+
+
+def random_feeds(
+    interface: GraphInterface, shape: tuple[int, int], *, vocab_size: int, pad_token_id: int, seed: int = _SEED
+) -> dict[str, np.ndarray]:
+    """Random token ids with random padding at the end of every row but the first; every row has a token.
+
+    Args:
+        interface: names and types of the inputs.
+        shape: B and T.
+        vocab_size: ids are drawn below it.
+        pad_token_id: what padded positions hold.
+        seed: the same feeds for the same seed and shape.
+
+    Returns:
+        One array (B, T) per input of the graph, in the graph's integer type.
+    """
+    generator = np.random.default_rng((seed, *shape))
+    batch, length = shape
+    lengths_B = generator.integers(1, length + 1, size=batch)
+    lengths_B[0] = length
+    mask_BT = np.arange(length)[None, :] < lengths_B[:, None]
+    ids_BT = np.where(mask_BT, generator.integers(0, vocab_size, size=shape), pad_token_id)
+    arrays = {"input_ids": ids_BT, "attention_mask": mask_BT, "token_type_ids": generator.integers(0, 2, size=shape)}
+    dtype = np.int32 if interface.ids == torch.int32 else np.int64
+    return {name: arrays[name].astype(dtype) for name in interface.inputs}
+
+
+def check_parity(
+    path: Path, model: PreTrainedModel, interface: GraphInterface, *, vocab_size: int, pad_token_id: int
+) -> tuple[Parity, ...]:
+    """Compare a graph with the model at :func:`parity_shapes`.
+
+    Args:
+        path: the written graph.
+        model: the checkpoint's model, float32, in evaluation mode.
+        interface: of the graph.
+        vocab_size: token ids are drawn below it.
+        pad_token_id: what padded positions hold.
+
+    Raises:
+        ImportError: ONNX Runtime is not installed.
+        ValueError: a difference above ``TOLERANCE``, or an output that is not finite; names the shape and the difference.
+    """
+    session = open_session(path)
+    results = []
+    for shape in parity_shapes(interface):
+        feeds = random_feeds(interface, shape, vocab_size=vocab_size, pad_token_id=pad_token_id)
+        (actual,) = session.run([interface.output], feeds)
+        expected = reference_output(model, feeds, interface)
+        difference = _largest_difference(actual, expected, feeds["attention_mask"])
+        result = Parity(batch=shape[0], length=shape[1], max_difference=difference)
+        if not difference <= TOLERANCE:
+            raise ValueError(
+                f"the graph and PyTorch disagree at batch {result.batch}, length {result.length}: largest absolute "
+                f"difference of {interface.output} is {difference:.3g}, allowed is {TOLERANCE:g}"
+            )
+        results.append(result)
+    return tuple(results)
+
+
+def _largest_difference(actual: np.ndarray, expected: np.ndarray, mask_BT: np.ndarray) -> float:
+    """NaN where ``actual`` is not finite, padded positions included."""
+    if not np.isfinite(actual).all():
+        return float("nan")
+    differences = np.abs(actual - expected)
+    per_token = differences.shape[:2] == mask_BT.shape and differences.ndim == 3
+    return float((differences[mask_BT == 1] if per_token else differences).max())
+
+
+def reference_output(model: PreTrainedModel, feeds: dict[str, np.ndarray], interface: GraphInterface) -> np.ndarray:
+    """The model's own output for ``feeds``, float32."""
+    with torch.no_grad():
+        outputs = model(**{name: torch.from_numpy(array.astype(np.int64)) for name, array in feeds.items()})
+    output: np.ndarray = getattr(outputs, interface.output).numpy()
+    return output
+
+
+def open_session(path: Path) -> Any:
+    """An ONNX Runtime session on the CPU.
+
+    Raises:
+        ImportError: ONNX Runtime is not installed.
+    """
+    try:
+        import onnxruntime  # noqa: PLC0415  # heavy, and only the check after an export needs it
+    except ImportError as error:
+        raise ImportError("the check after an export needs ONNX Runtime; pip install 'quietformer[export]'") from error
+    options = onnxruntime.SessionOptions()
+    options.log_severity_level = 3
+    return onnxruntime.InferenceSession(str(path), options, providers=["CPUExecutionProvider"])

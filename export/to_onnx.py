@@ -1,0 +1,149 @@
+"""A checkpoint as an ONNX graph: lowered, traced, cleaned, named, written, and checked before it replaces anything.
+
+The graph has inputs ``input_ids``, ``attention_mask`` and, where the model tells token types apart, ``token_type_ids``
+(batch, length), and one output: ``last_hidden_state`` (batch, length, hidden) of a bare encoder, ``logits`` of a masked
+language model (batch, length, vocabulary) or of a classifier (batch, classes). ``tokenizer.json`` lies beside it, and
+:class:`deploy.graph_info.GraphInfo` inside it. The same checkpoint and options give the same bytes.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal
+
+import onnx_ir as ir
+
+from deploy.files import refuse_existing, sha256_file, write_atomically
+from deploy.graph_info import TOKENIZER_FILE, GraphInfo
+from export.checkpoint_facts import integer_type, read_bare_tokenizer, read_facts
+from export.checks import check_attention, check_operators
+from export.graph_cleanup import clean_up, lower_opset
+from export.graph_files import checked_before_replacing, to_proto
+from export.graph_names import name_everything
+from export.lowering import LoweredModel, Lowering, lower
+from export.parity import Parity, check_parity
+from export.tracing import MODEL_SCOPE, GraphInterface, trace
+from train.checkpoint import checkpoint_sha256, load
+
+OPSETS = range(17, 24)
+"""Accepted operator sets. ``Gelu`` is one operator from 20 on; below it is written out."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class ExportReport:
+    """What was written and how it compared with PyTorch."""
+
+    path: Path
+    sha256: str
+    """Of the ONNX file."""
+    opset: int
+    nodes: int
+    parity: tuple[Parity, ...]
+    """One per shape that was compared."""
+    seconds: float
+
+    def __str__(self) -> str:
+        """One line for people."""
+        agreement = ", ".join(str(parity) for parity in self.parity)
+        return (
+            f"{self.nodes} nodes, opset {self.opset}, in {self.seconds:.1f} s; "
+            f"largest difference from PyTorch at {agreement}"
+        )
+
+
+def export_checkpoint(
+    checkpoint: Path,
+    out: Path,
+    *,
+    length: int | None = None,
+    lowering: Lowering = "folded",
+    opset: int = 20,
+    ids: Literal["int64", "int32"] = "int64",
+    force: bool = False,
+    progress: Callable[[str], None] | None = None,
+) -> ExportReport:
+    """Export a checkpoint to ONNX.
+
+    Args:
+        checkpoint: folder, as :func:`train.checkpoint.load` reads it, with a ``tokenizer.json``.
+        out: the graph to write; ``tokenizer.json`` goes beside it.
+        length: static length in tokens; by default the length is dynamic. The batch always is.
+        lowering: ``folded`` puts scales into weights, ``literal`` writes clipped softmax and gates as defined.
+        opset: 17 to 23.
+        ids: type of every input.
+        force: replace existing files.
+        progress: told what is being done, in a few words.
+
+    Raises:
+        FileNotFoundError: no checkpoint, or one without a tokenizer.
+        FileExistsError: ``out``, or another model's ``tokenizer.json`` beside it, exists and ``force`` is not set.
+        ImportError: ONNX Runtime or onnxscript is not installed.
+        ValueError: an option out of range, a length above the model's positions, a model that cannot be exported, or a
+            graph that fails one of the three checks; then nothing was replaced.
+    """
+    started = time.monotonic()
+    say = progress or (lambda _text: None)
+    integers = integer_type(ids)
+    if opset not in OPSETS:
+        raise ValueError(f"opset is {opset}; expected {OPSETS.start} to {OPSETS.stop - 1}")
+    refuse_existing(out, force=force)
+    say("reading the checkpoint")
+    model = load(checkpoint)
+    tokenizer = read_bare_tokenizer(checkpoint)
+    tokenizer_file = out.with_name(TOKENIZER_FILE)
+    if not (tokenizer_file.is_file() and tokenizer_file.read_bytes() == tokenizer):
+        refuse_existing(tokenizer_file, force=force)
+    facts = read_facts(model, checkpoint)
+    if length is not None and not 1 <= length <= facts.max_length:
+        raise ValueError(f"length is {length}; expected 1 to {facts.max_length}, the positions of {checkpoint}")
+    interface = GraphInterface(
+        output=facts.output,
+        token_types=facts.token_types,
+        ids=integers,
+        max_length=facts.max_length,
+        length=length,
+    )
+    say("tracing")
+    lowered = lower(model, lowering=lowering)
+    proto = to_proto(_graph(lowered, interface, opset))
+    GraphInfo(
+        task=facts.task,
+        family=model.config.model_type,
+        max_length=facts.max_length,
+        vocab_size=facts.vocab_size,
+        pad_token_id=facts.pad_token_id,
+        num_layers=len(lowered.attention_paths),
+        length=length,
+        pooling=facts.pooling,
+        lowering=lowering,
+        attention=lowered.settings.to_dict(),
+        checkpoint_sha256=checkpoint_sha256(checkpoint),
+        tokenizer_sha256=hashlib.sha256(tokenizer).hexdigest(),
+    ).write(proto)
+    with checked_before_replacing(proto, out) as written:
+        say("checking against PyTorch")
+        check_operators(written)
+        check_attention(proto.graph, lowered)
+        parity = check_parity(written, model, interface, vocab_size=facts.vocab_size, pad_token_id=facts.pad_token_id)
+        write_atomically(tokenizer_file, tokenizer)
+    return ExportReport(
+        path=out,
+        sha256=sha256_file(out),
+        opset=opset,
+        nodes=len(proto.graph.node),
+        parity=parity,
+        seconds=time.monotonic() - started,
+    )
+
+
+def _graph(lowered: LoweredModel, interface: GraphInterface, opset: int) -> ir.Model:
+    model = trace(lowered.model, interface, opset=opset)
+    clean_up(model)
+    name_everything(model, root=MODEL_SCOPE)
+    if opset < model.opset_imports[""]:
+        lower_opset(model, opset)
+    return model
