@@ -1,0 +1,129 @@
+"""Conversion: what it records, what it refuses, which families it serves."""
+
+from __future__ import annotations
+
+import copy
+from typing import Any
+
+import pytest
+import torch
+from transformers import AutoConfig, AutoModel, BertConfig, BertModel, OPTConfig, OPTModel, PreTrainedModel
+
+from tests.train.encoders import last_hidden, padded_batch, tiny_config, tiny_encoder
+from train.convert import convert, settings_of
+from train.families import layers_of, supported_model_types
+from train.gates import LinearGate
+from train.settings import AttentionSettings
+
+GATED = AttentionSettings(gate="linear", gate_scale=2.0)
+
+
+def _tiny(model_type: str) -> PreTrainedModel:
+    torch.manual_seed(0)
+    sizes: dict[str, Any] = {
+        key: getattr(tiny_config(), key)
+        for key in ("vocab_size", "hidden_size", "num_hidden_layers", "num_attention_heads", "intermediate_size")
+    }
+    config = AutoConfig.for_model(model_type, **sizes, max_position_embeddings=32, initializer_range=0.5)
+    model = AutoModel.from_config(config)  # type: ignore[no-untyped-call]
+    assert isinstance(model, PreTrainedModel)
+    model.eval()  # type: ignore[no-untyped-call]
+    return model
+
+
+@pytest.mark.parametrize("model_type", supported_model_types())
+def test_every_supported_family_keeps_its_outputs_and_gets_gates_that_work(model_type: str) -> None:
+    model, batch = _tiny(model_type), padded_batch()
+    keep = batch["attention_mask"].bool()
+    before = last_hidden(model, batch)
+    convert(model, GATED)
+    assert torch.equal(last_hidden(model, batch)[keep], before[keep])
+    for layer in layers_of(model):
+        assert isinstance(layer.attention.gate, LinearGate)
+        torch.nn.init.constant_(layer.attention.gate.bias, -2.0)
+    assert not torch.allclose(last_hidden(model, batch), before, atol=1e-2)
+
+
+def test_settings_are_recorded_in_the_config_as_plain_values() -> None:
+    model = tiny_encoder()
+    assert settings_of(model) is None
+    convert(model, GATED)
+    assert model.config.quietformer == GATED.to_dict()
+    assert settings_of(model) == GATED
+
+
+def test_gate_weights_are_named_after_their_attention_module() -> None:
+    model = tiny_encoder()
+    convert(model, AttentionSettings(gate="mlp", gate_hidden=2))
+    names = [name for name in model.state_dict() if name.startswith("encoder.layer.1.attention.self.gate.")]
+    assert [name.rsplit(".", 1)[1] for name in names] == ["bias", "hidden_weight", "hidden_bias", "weight", "scale"]
+
+
+def test_the_seed_decides_the_hidden_weights_of_gates_and_layers_differ() -> None:
+    settings, models = AttentionSettings(gate="mlp", gate_hidden=2), [tiny_encoder() for _ in range(3)]
+    for model, seed in zip(models, (1, 1, 2), strict=True):
+        convert(model, settings, seed=seed)
+    first, second = (
+        "encoder.layer.0.attention.self.gate.hidden_weight",
+        "encoder.layer.1.attention.self.gate.hidden_weight",
+    )
+    assert torch.equal(models[0].get_parameter(first), models[1].get_parameter(first))
+    assert not torch.equal(models[0].get_parameter(first), models[2].get_parameter(first))
+    assert not torch.equal(models[0].get_parameter(first), models[0].get_parameter(second))
+
+
+def test_a_copy_of_a_converted_model_is_independent() -> None:
+    model, batch = tiny_encoder(), padded_batch()
+    convert(model, GATED)
+    before = last_hidden(model, batch)
+    twin = copy.deepcopy(model)
+    for layer in layers_of(twin):
+        assert isinstance(layer.attention.gate, LinearGate)
+        torch.nn.init.constant_(layer.attention.gate.bias, -2.0)
+    assert torch.equal(last_hidden(model, batch), before)
+    assert not torch.allclose(last_hidden(twin, batch), before)
+
+
+def test_a_half_precision_model_gets_half_precision_gates() -> None:
+    model, batch = tiny_encoder(), padded_batch()
+    model.bfloat16()
+    before = last_hidden(model, batch)
+    convert(model, GATED)
+    assert torch.equal(last_hidden(model, batch), before)
+
+
+def test_converting_twice_is_refused() -> None:
+    model = tiny_encoder()
+    convert(model, GATED)
+    with pytest.raises(ValueError, match=r"already converted \(softmax 'vanilla', gate 'linear'\)"):
+        convert(model, AttentionSettings())
+
+
+def test_an_unsupported_family_is_refused_with_the_supported_ones() -> None:
+    config = OPTConfig(
+        vocab_size=20,
+        hidden_size=8,
+        num_hidden_layers=1,
+        num_attention_heads=2,
+        ffn_dim=8,
+        word_embed_proj_dim=8,
+        max_position_embeddings=16,
+    )
+    model = OPTModel(config)
+    with pytest.raises(ValueError, match=r"'opt' is not supported: .*supported are bert, roberta"):
+        convert(model, GATED)
+    assert settings_of(model) is None
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"is_decoder": True}, "is a decoder"),
+        ({"is_decoder": True, "add_cross_attention": True}, "is a decoder"),
+        ({"position_embedding_type": "relative_key"}, "position_embedding_type is 'relative_key'"),
+    ],
+)
+def test_models_that_the_attention_cannot_serve_are_refused(changes: dict[str, Any], message: str) -> None:
+    config = BertConfig(**{**tiny_config().to_dict(), **changes})
+    with pytest.raises(ValueError, match=message):
+        convert(BertModel(config), GATED)
