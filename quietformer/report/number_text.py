@@ -18,6 +18,12 @@ def figure(value: float) -> str:
     return f"{value:,.{decimals}f}".replace("-", MINUS)
 
 
+def tick(value: float) -> str:
+    """A value on an axis: no digits that say nothing."""
+    text = figure(value)
+    return text.rstrip("0").rstrip(".") if "." in text and "e" not in text else text
+
+
 def score(value: float, *, metric: str) -> str:
     """A task's score: correlations and accuracies with four decimals, perplexities with two."""
     return f"{value:.{_decimals(metric)}f}".replace("-", MINUS)

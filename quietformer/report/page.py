@@ -19,7 +19,7 @@ from quietformer.report.figures.ranges import range_plots
 from quietformer.report.figures.training import training_plots
 from quietformer.report.highlights import highlights
 from quietformer.report.number_text import figure
-from quietformer.report.story import story, verdict
+from quietformer.report.story import NOTHING, story, verdict
 from quietformer.report.tables import (
     Table,
     accuracy_table,
@@ -68,6 +68,7 @@ def to_html(report: RunReport) -> str:
         verdict=verdict(report),
         highlights=highlights(report),
         story=story(report),
+        nothing=NOTHING,
         sections=_sections(report),
         machine=machine_table(report),
         recipe=json.dumps(report.recipe, indent=2, sort_keys=True) if report.recipe else "",

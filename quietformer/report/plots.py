@@ -7,6 +7,7 @@ light and dark pages. Only this module imports matplotlib.
 from __future__ import annotations
 
 import io
+import math
 import re
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -25,6 +26,9 @@ THIRD = "#8a5cf6"
 FOURTH = "#b8860b"
 SERIES = (AFTER, MUTED, THIRD, FOURTH, BEFORE)
 """For several curves in one panel, the chosen one first."""
+
+SMALL, MEDIUM, WIDE = 3.7, 5.4, 10.0
+"""Widths in inches of panels that stand three, two and one in a row of the page, so that their text is equally large."""
 
 _VARIABLES = {
     BEFORE: "var(--before)",
@@ -77,7 +81,7 @@ class Canvas:
 
 
 @contextmanager
-def canvas(name: str, *, width: float = 4.8, height: float = 3.2) -> Iterator[Canvas]:
+def canvas(name: str, *, width: float = SMALL, height: float = 2.5) -> Iterator[Canvas]:
     """Draw one panel of ``width`` × ``height`` inches; ``name`` (letters, digits, hyphens) keeps its ids apart.
 
     Raises:
@@ -97,6 +101,14 @@ def canvas(name: str, *, width: float = 4.8, height: float = 3.2) -> Iterator[Ca
         stream = io.StringIO()
         figure.savefig(stream, format="svg", transparent=True, metadata={"Date": None})
     drawing.svg = _inline(stream.getvalue(), name)
+
+
+def log_ticks(low: float, high: float) -> list[float]:
+    """Round values for a logarithmic axis from ``low`` to ``high`` (both positive): 1, 2, 5 steps, or decades over three."""
+    first, last = math.floor(math.log10(low)), math.ceil(math.log10(high))
+    steps = (1, 2, 5) if last - first <= 3 else (1,)
+    ticks = [step * 10.0**exponent for exponent in range(first, last + 1) for step in steps]
+    return [tick for tick in ticks if low <= tick <= high]
 
 
 def _inline(svg: str, name: str) -> str:

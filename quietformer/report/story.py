@@ -57,7 +57,7 @@ class QuantizedPair:
     @property
     def where(self) -> str:
         """Profile and backend in words."""
-        return " on ".join(filter(None, [self.after.profile, self.after.backend]))
+        return f"{self.after.profile} profile on {self.after.backend}"
 
 
 def quantized_pairs(comparison: CompareReport, *, chosen: str | None) -> list[QuantizedPair]:
@@ -109,7 +109,7 @@ def verdict(report: RunReport) -> Verdict:
     sentence = f"W8A8 {_costs(pair.after.drop, metric)}"
     if pair.before is not None:
         sentence += f" instead of {score(pair.before.drop, metric=metric)}"
-    return Verdict(sentence=f"{sentence}, in the {pair.where} configuration.", outcome=outcome)
+    return Verdict(sentence=f"{sentence} ({pair.where}).", outcome=outcome)
 
 
 def _costs(drop: float, metric: str) -> str:
@@ -177,20 +177,22 @@ def _accuracy_rows(comparison: CompareReport, *, chosen: str | None) -> list[Sto
     retrofitted = [row for row in comparison.rows[1:] if row.profile is None and row.arm == chosen]
     rows = [_score_row(f"{metric}, {row.precision}", baseline, row, comparison) for row in retrofitted[:1]]
     for pair in quantized_pairs(comparison, chosen=chosen):
-        what = f"{metric}, {pair.after.precision} {pair.where}"
-        rows.append(_score_row(what, pair.before or baseline, pair.after, comparison))
+        what = f"{metric}, {pair.after.precision}, {pair.where}"
+        rows.append(_score_row(what, pair.before if chosen else baseline, pair.after, comparison))
     return rows
 
 
-def _score_row(what: str, before: CompareRow, after: CompareRow, comparison: CompareReport) -> StoryRow:
-    difference = after.mean - before.mean
+def _score_row(what: str, before: CompareRow | None, after: CompareRow, comparison: CompareReport) -> StoryRow:
+    """One line; without a counterpart on the original model only the score itself is told."""
+    metric = comparison.metric
+    difference = after.mean - before.mean if before else 0.0
     return StoryRow(
         what=what,
-        before=score_with_std(before.mean, before.std, len(before.scores), metric=comparison.metric),
-        after=score_with_std(after.mean, after.std, len(after.scores), metric=comparison.metric),
-        change=change(difference, metric=comparison.metric),
+        before=score_with_std(before.mean, before.std, len(before.scores), metric=metric) if before else NOTHING,
+        after=score_with_std(after.mean, after.std, len(after.scores), metric=metric),
+        change=change(difference, metric=metric) if before else NOTHING,
         evidence=after.evidence,
-        is_better=(difference >= 0) == comparison.higher_is_better,
+        is_better=(difference >= 0) == comparison.higher_is_better if before else None,
     )
 
 
@@ -202,9 +204,11 @@ def _latency_rows(latency: BenchReport) -> list[StoryRow]:
     speed_up = fastest.speed_up
     return [
         StoryRow(
-            what=f"Median latency, batch {latency.batch_size}, length {latency.length}",
-            before=f"{milliseconds(baseline.latency_ms.median)} ({baseline.name})",
-            after=f"{milliseconds(fastest.latency_ms.median)} ({fastest.name})",
+            what=(
+                f"Median latency, batch {latency.batch_size}, length {latency.length}: {baseline.name}, {fastest.name}"
+            ),
+            before=milliseconds(baseline.latency_ms.median),
+            after=milliseconds(fastest.latency_ms.median),
             change=f"{times(speed_up.ratio)} faster" if speed_up.ratio >= 1 else f"{times(1 / speed_up.ratio)} slower",
             evidence="measured",
             is_better=speed_up.ratio >= 1,

@@ -9,12 +9,11 @@ from deploy.bench import BenchReport
 from deploy.compare import CompareReport
 from quietformer.report.content import ArtifactFacts, EngineFacts, ExportFacts, RunReport, SiteRange
 from quietformer.report.number_text import (
+    TIMES,
     change,
     figure,
     megabytes,
-    milliseconds,
     score_with_std,
-    times,
 )
 from quietformer.report.outlier_content import tensor_views
 from quietformer.report.story import NOTHING, StoryRow
@@ -77,7 +76,7 @@ def latency_table(latency: BenchReport) -> Table:
                 timing.precision,
                 *(figure(value) for value in figures),
                 f"{timing.throughput_samples:,.1f}",
-                f"{times(speed_up.ratio)} ({speed_up.low:.2f} to {speed_up.high:.2f})" if speed_up else NOTHING,
+                f"{speed_up.ratio:.2f}{TIMES} ({speed_up.low:.2f} to {speed_up.high:.2f})" if speed_up else NOTHING,
             )
         )
     return Table(
@@ -126,12 +125,6 @@ def arm_table(report: RunReport) -> Table | None:
     rows = []
     for arm in report.arms:
         summary = arm.outliers["summary"]["all"] if arm.outliers else {}
-        scores = [
-            f"{score_with_std(row.mean, row.std, len(row.scores), metric=comparison.metric)} ({row.profile or row.precision})"
-            for comparison in report.comparisons[:1]
-            for row in comparison.rows
-            if row.arm == arm.name
-        ]
         rows.append(
             (
                 arm.name + (" (chosen)" if arm.chosen else ""),
@@ -139,13 +132,25 @@ def arm_table(report: RunReport) -> Table | None:
                 f"{arm.seconds / 60:.1f} min",
                 _optional(summary.get("largest")),
                 _optional(summary.get("average_kurtosis")),
-                ", ".join(scores) or NOTHING,
+                _arm_scores(report, arm.name) or NOTHING,
             )
         )
     return Table(
-        header=("Arm", "Steps", "Time", "Largest |x|", "Kurtosis", "Scores"),
+        header=("Arm", "Steps", "Time", "Largest |x|", "Kurtosis", "W8A8 score"),
         rows=tuple(rows),
     )
+
+
+def _arm_scores(report: RunReport, arm: str) -> str:
+    """Scores of an arm's quantized models on the first task; simulated ones only where nothing was measured."""
+    scores = []
+    for comparison in report.comparisons[:1]:
+        rows = [row for row in comparison.rows if row.arm == arm and row.profile is not None]
+        for row in [row for row in rows if row.evidence == "measured"] or rows:
+            text = score_with_std(row.mean, row.std, len(row.scores), metric=comparison.metric)
+            mark = "" if row.evidence == "measured" else f", {row.evidence}"
+            scores.append(f"{text} ({row.profile} on {row.backend}{mark})")
+    return "; ".join(scores)
 
 
 def range_table(before: Sequence[SiteRange], after: Sequence[SiteRange]) -> Table | None:
@@ -209,9 +214,3 @@ def machine_table(report: RunReport) -> Table:
 
 def _optional(value: float | None) -> str:
     return NOTHING if value is None else figure(value)
-
-
-def latency_headline(latency: BenchReport) -> str:
-    """Title of one benchmark."""
-    medians = ", ".join(f"{t.name} {milliseconds(t.latency_ms.median)}" for t in latency.timings)
-    return f"Batch {latency.batch_size}, length {latency.length}: {medians}"

@@ -77,11 +77,11 @@ def sample_outliers(*, largest: float, num_layers: int = 6, width: int = 384) ->
     return {"num_sequences": 256, "num_tokens": 9_000, "summary": summary, "tensors": tensors}
 
 
-def sample_history(steps: int = 400) -> tuple[dict[str, float], ...]:
+def sample_history(steps: int = 400, *, speed: float = 90.0) -> tuple[dict[str, float], ...]:
     """Curves that fall as training would have them."""
     points: list[dict[str, float]] = []
     for step in range(0, steps + 1, 4):
-        decay = float(np.exp(-step / 90))
+        decay = float(np.exp(-step / speed))
         noise = float(1 + 0.1 * np.sin(step))
         distillation, penalty = 0.02 + 0.3 * decay * noise, 0.01 + 40 * decay**2 * noise
         points.append(
@@ -207,7 +207,7 @@ def sample_report() -> RunReport:
         created="2026-11-29T12:00:00+00:00",
         machine=MACHINE,
         arms=(
-            Arm(name="penalty", chosen=False, attention={}, steps=400, seconds=240.0, history=sample_history()[:60]),
+            Arm(name="penalty", chosen=False, attention={}, steps=200, seconds=124.0, history=sample_history(200, speed=60.0)),
             Arm(
                 name="gates + penalty",
                 chosen=True,

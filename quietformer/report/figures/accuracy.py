@@ -5,7 +5,7 @@ from __future__ import annotations
 from deploy.compare import CompareReport
 from quietformer.report.figures.plot import Plot
 from quietformer.report.number_text import score, score_with_std
-from quietformer.report.plots import AFTER, BEFORE, INK, MUTED, canvas
+from quietformer.report.plots import AFTER, BEFORE, INK, MUTED, WIDE, canvas
 
 
 def accuracy_plots(comparison: CompareReport, *, chosen: str | None) -> list[Plot]:
@@ -18,7 +18,7 @@ def accuracy_plots(comparison: CompareReport, *, chosen: str | None) -> list[Plo
     reach = max([abs(loss) + row.std for loss, row in zip(losses, rows, strict=True)] + [comparison.max_drop or 0.0])
     reach = reach or 1e-4
     metric = comparison.metric
-    with canvas(f"accuracy-{comparison.task}", width=10.0, height=0.9 + 0.42 * len(rows)) as drawing:
+    with canvas(f"accuracy-{comparison.task}", width=WIDE, height=0.9 + 0.42 * len(rows)) as drawing:
         axes = drawing.axes
         for place, (row, loss) in enumerate(zip(rows, losses, strict=True)):
             color = AFTER if row.arm == chosen or chosen is None else BEFORE if row.arm == rows[0].arm else MUTED
@@ -36,7 +36,7 @@ def accuracy_plots(comparison: CompareReport, *, chosen: str | None) -> list[Plo
                 axes.errorbar(loss, place, xerr=row.std, color=INK, capsize=3, elinewidth=1.2)
             axes.annotate(
                 score_with_std(row.mean, row.std, len(row.scores), metric=metric),
-                (max(loss, 0.0) + row.std, place),
+                (max(max(loss, 0.0) + row.std, comparison.max_drop or 0.0), place),
                 (6, 0),
                 textcoords="offset points",
                 va="center",

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import numpy as np
 
-from deploy.bench import BenchReport, CandidateTiming
+from deploy.bench import BenchReport
 from quietformer.report.figures.plot import Plot
 from quietformer.report.number_text import milliseconds
-from quietformer.report.plots import AFTER, BEFORE, INK, SERIES, canvas
+from quietformer.report.plots import AFTER, BEFORE, INK, MEDIUM, SERIES, canvas
 
 _MAX_POINTS = 160
 """Points of a cumulative curve; more cannot be seen."""
@@ -20,9 +20,9 @@ def latency_plots(latency: BenchReport) -> list[Plot]:
     colors = _colors(latency)
     # A single long pause must not squeeze everything else against the axis.
     limit = 1.15 * max(float(np.quantile(one, 0.99)) for one in samples)
-    medians = "; ".join(f"{_label(t)} {milliseconds(t.latency_ms.median)}" for t in latency.timings)
+    medians = "; ".join(f"{t.name} {milliseconds(t.latency_ms.median)}" for t in latency.timings)
     name = f"latency-{latency.batch_size}-{latency.length}"
-    with canvas(f"{name}-box", height=0.9 + 0.62 * len(samples)) as drawing:
+    with canvas(f"{name}-box", width=MEDIUM, height=0.9 + 0.62 * len(samples)) as drawing:
         axes = drawing.axes
         for place, (timing, values, color) in enumerate(zip(latency.timings, samples, colors, strict=True)):
             low, first, median, third, high, tail = np.quantile(values, [0.01, 0.25, 0.5, 0.75, 0.95, 0.99])
@@ -31,11 +31,12 @@ def latency_plots(latency: BenchReport) -> list[Plot]:
             axes.vlines(median, place - 0.24, place + 0.24, color=INK, linewidth=1.8)
             axes.plot([tail], [place], color=color, marker="|", markersize=9)
             axes.annotate(
-                f"{_label(timing)}: {milliseconds(float(median))}",
+                f"{timing.name}: {milliseconds(float(median))}",
                 (0.0, place - 0.3),
                 (3, 0),
                 textcoords="offset points",
                 va="bottom",
+                color=color,
                 fontsize=9,
             )
         axes.set_xlim(0, limit)
@@ -51,17 +52,21 @@ def latency_plots(latency: BenchReport) -> list[Plot]:
         caption="Box: middle half; line: 1 % to 95 %; tick: p99; black: median.",
         evidence="measured",
     )
-    with canvas(f"{name}-share", height=0.9 + 0.62 * len(samples)) as drawing:
+    with canvas(f"{name}-share", width=MEDIUM, height=0.9 + 0.62 * len(samples)) as drawing:
         axes = drawing.axes
-        for values, color in zip(samples, colors, strict=True):
+        for timing, values, color in zip(latency.timings, samples, colors, strict=True):
             share_P = np.linspace(0, 1, min(_MAX_POINTS, len(values)))
             axes.plot(np.quantile(values, share_P), share_P * 100, color=color)
+            foot = (float(np.quantile(values, 0.02)), 4.0)
+            axes.annotate(
+                timing.name, foot, (-3, 0), textcoords="offset points", rotation=90, ha="right", color=color, fontsize=9
+            )
         axes.set_xlim(0, limit)
         axes.set_ylim(0, 102)
         axes.set_title("Share of calls answered within …")
         axes.set_xlabel("ms")
         axes.yaxis.set_major_formatter(lambda value, _position: f"{value:.0f} %")
-    tails = "; ".join(f"{_label(t)} {milliseconds(t.latency_ms.p99)}" for t in latency.timings)
+    tails = "; ".join(f"{t.name} {milliseconds(t.latency_ms.p99)}" for t in latency.timings)
     curve = Plot(
         svg=drawing.svg,
         alt=f"Cumulative share of calls by latency at {shape}; p99: {tails}.",
@@ -69,10 +74,6 @@ def latency_plots(latency: BenchReport) -> list[Plot]:
         evidence="measured",
     )
     return [box, curve]
-
-
-def _label(timing: CandidateTiming) -> str:
-    return timing.name
 
 
 def _colors(latency: BenchReport) -> list[str]:

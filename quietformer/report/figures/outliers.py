@@ -8,9 +8,9 @@ from typing import Any
 import numpy as np
 
 from quietformer.report.figures.plot import Plot
-from quietformer.report.number_text import figure
+from quietformer.report.number_text import figure, tick
 from quietformer.report.outlier_content import TensorView, by_layer, tensor_views
-from quietformer.report.plots import AFTER, BEFORE, MUTED, canvas
+from quietformer.report.plots import AFTER, BEFORE, MUTED, WIDE, canvas, log_ticks
 
 
 def outlier_plots(before: Mapping[str, Any], after: Mapping[str, Any]) -> list[Plot]:
@@ -29,18 +29,25 @@ def outlier_plots(before: Mapping[str, Any], after: Mapping[str, Any]) -> list[P
 def _per_layer(
     label: str, old: tuple[list[int], list[float]], new: tuple[list[int], list[float]], limits: tuple[float, float]
 ) -> Plot:
-    with canvas(f"layers-{label.lower().replace(' ', '-')}", height=2.7) as drawing:
+    with canvas(f"layers-{label.lower().replace(' ', '-')}") as drawing:
         axes = drawing.axes
-        for (layers, values), color, name in ((old, BEFORE, "before"), (new, AFTER, "after")):
+        # Where the curves end close together, the names move apart.
+        apart = 0 if abs(np.log(old[1][-1] / new[1][-1])) > np.log(limits[1] / limits[0]) / 12 else 6
+        upper = 1 if old[1][-1] >= new[1][-1] else -1
+        for (layers, values), color, name, shift in (
+            (old, BEFORE, "before", upper * apart),
+            (new, AFTER, "after", -upper * apart),
+        ):
             axes.plot(layers, values, color=color, marker="o", markersize=5)
-            axes.annotate(
-                name, (layers[-1], values[-1]), (6, 0), textcoords="offset points", va="center", color=color, fontsize=9
-            )
+            end = (layers[-1], values[-1])
+            axes.annotate(name, end, (7, shift), textcoords="offset points", va="center", color=color, fontsize=9)
         axes.set_yscale("log")
         axes.set_ylim(*limits)
-        axes.set_xlim(min(old[0]) - 0.3, max(old[0]) + 0.14 * max(4, len(old[0])))
+        axes.set_xlim(min(old[0]) - 0.3, max(old[0]) + 0.2 * max(4, len(old[0])))
         axes.set_xticks(old[0] if len(old[0]) <= 12 else old[0][::2])
-        axes.yaxis.set_major_formatter(_plain)
+        ticks = log_ticks(*limits)
+        axes.set_yticks(ticks, [tick(value) for value in ticks])
+        axes.minorticks_off()
         axes.grid(visible=False, axis="x")
         axes.set_title(label)
         axes.set_xlabel("layer")
@@ -61,7 +68,7 @@ def _per_dimension(old: tuple[TensorView, ...], new: Mapping[str, TensorView]) -
     old_D = np.asarray(worst.largest_by_feature)
     new_D = np.asarray(new[worst.name].largest_by_feature)
     peaks = [int(peak) for peak in np.argsort(old_D)[::-1][:3] if old_D[peak] > 0.25 * old_D.max()]
-    with canvas("dimensions", width=10.0, height=3.0) as drawing:
+    with canvas("dimensions", width=WIDE, height=3.0) as drawing:
         axes = drawing.axes
         dimensions_D = np.arange(len(old_D))
         axes.vlines(dimensions_D, 0, old_D, color=BEFORE, linewidth=1.4)
@@ -92,8 +99,3 @@ def _per_dimension(old: tuple[TensorView, ...], new: Mapping[str, TensorView]) -
             wide=True,
         )
     ]
-
-
-def _plain(value: float, _position: float) -> str:
-    """Ticks of a logarithmic axis without powers of ten."""
-    return figure(value).rstrip("0").rstrip(".") if "." in figure(value) else figure(value)

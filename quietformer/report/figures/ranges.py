@@ -8,8 +8,8 @@ import numpy as np
 
 from quietformer.report.content import SiteRange
 from quietformer.report.figures.plot import Plot
-from quietformer.report.number_text import figure
-from quietformer.report.plots import AFTER, BEFORE, canvas
+from quietformer.report.number_text import figure, tick
+from quietformer.report.plots import AFTER, BEFORE, WIDE, canvas
 
 
 def range_plots(before: Sequence[SiteRange], after: Sequence[SiteRange]) -> list[Plot]:
@@ -20,18 +20,18 @@ def range_plots(before: Sequence[SiteRange], after: Sequence[SiteRange]) -> list
         return []
     widest = max(shared, key=lambda pair: _reach(pair[0]))
     narrower = sum(_reach(new_entry) < _reach(old_entry) for old_entry, new_entry in shared)
-    with canvas("ranges", width=10.0, height=3.4) as drawing:
+    with canvas("ranges", width=WIDE, height=3.4) as drawing:
         axes = drawing.axes
         places_S = np.arange(len(shared))
-        for column, color, shift in ((0, BEFORE, -0.2), (1, AFTER, 0.2)):
+        wide = max(2.0, min(8.0, 460 / len(shared)))
+        for column, color, width, alpha in ((0, BEFORE, wide, 0.75), (1, AFTER, wide / 2, 1.0)):
             low_S = [pair[column].low for pair in shared]
             high_S = [pair[column].high for pair in shared]
-            axes.vlines(places_S + shift, low_S, high_S, color=color, linewidth=max(1.2, min(5.0, 220 / len(shared))))
+            axes.vlines(places_S, low_S, high_S, color=color, linewidth=width, alpha=alpha)
         axes.set_yscale("symlog", linthresh=1.0)
-        axes.yaxis.set_major_formatter(lambda value, _position: figure(value))
+        axes.yaxis.set_major_formatter(lambda value, _position: tick(value))
         axes.set_xlim(-1, len(shared))
         axes.grid(visible=False, axis="x")
-        axes.axhline(0, color=AFTER, linewidth=0.6, alpha=0.4)
         axes.set_title("Calibrated range of every activation that is quantized")
         axes.set_xlabel("site, in the order of the graph")
     return [
@@ -43,7 +43,7 @@ def range_plots(before: Sequence[SiteRange], after: Sequence[SiteRange]) -> list
                 f" {figure(widest[1].low)} to {figure(widest[1].high)}."
             ),
             caption=(
-                f"{narrower} of {len(shared)} sites have a narrower range after. Logarithmic beyond ±1."
+                f"{narrower} of {len(shared)} sites have a narrower range after (in front). Logarithmic beyond ±1."
                 f" Widest before: {widest[0].site}."
             ),
             evidence="measured",

@@ -6,8 +6,8 @@ from collections.abc import Sequence
 
 from quietformer.report.content import Arm
 from quietformer.report.figures.plot import Plot
-from quietformer.report.number_text import figure
-from quietformer.report.plots import SERIES, canvas
+from quietformer.report.number_text import figure, tick
+from quietformer.report.plots import SERIES, canvas, log_ticks
 
 _PANELS = (
     ("loss", "Loss", True, "measured"),
@@ -29,7 +29,7 @@ def training_plots(arms: Sequence[Arm]) -> list[Plot]:
         if not curves:
             continue
         positive = all(value > 0 for _, points in curves for _, value in points)
-        with canvas(f"training-{key.replace('_', '-')}", height=2.7) as drawing:
+        with canvas(f"training-{key.replace('_', '-')}") as drawing:
             axes = drawing.axes
             for index, (arm, points) in reversed(list(enumerate(curves))):
                 steps, values = zip(*points, strict=True)
@@ -44,7 +44,8 @@ def training_plots(arms: Sequence[Arm]) -> list[Plot]:
                 )
             if logarithmic and positive:
                 axes.set_yscale("log")
-                axes.yaxis.set_major_formatter(lambda value, _position: figure(value))
+                ticks = log_ticks(*axes.get_ylim())
+                axes.set_yticks(ticks, [tick(value) for value in ticks])
                 axes.minorticks_off()
             axes.set_title(title)
             axes.set_xlabel("step")
