@@ -205,7 +205,7 @@ def _latency_rows(latency: BenchReport) -> list[StoryRow]:
     return [
         StoryRow(
             what=(
-                f"Median latency, batch {latency.batch_size}, length {latency.length}: {baseline.name}, {fastest.name}"
+                f"Median latency, batch {latency.batch_size}, length {latency.length}: {baseline.name} against {fastest.name}"
             ),
             before=milliseconds(baseline.latency_ms.median),
             after=milliseconds(fastest.latency_ms.median),
