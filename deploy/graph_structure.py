@@ -1,0 +1,40 @@
+"""An ONNX file without the weights that it keeps in other files."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import onnx
+from onnx.external_data_helper import ExternalDataInfo, uses_external_data
+
+
+def read_structure(path: Path) -> onnx.ModelProto:
+    """The graph of an ONNX file; weights in external files are not loaded.
+
+    Raises:
+        FileNotFoundError: no such file.
+        ValueError: not an ONNX model.
+    """
+    if not path.is_file():
+        raise FileNotFoundError(f"no ONNX file at {path}")
+    try:
+        model = onnx.load(path, load_external_data=False)
+    except Exception as error:  # protobuf raises its own private DecodeError type
+        raise ValueError(f"{path} is not an ONNX model: {type(error).__name__}") from error
+    if not model.graph.node:
+        raise ValueError(f"{path} is not an ONNX model: it has no nodes")
+    return model
+
+
+def external_files(model: onnx.ModelProto) -> list[str]:
+    """Files that hold weights of ``model``, relative to its folder, sorted."""
+    return sorted({ExternalDataInfo(tensor).location for tensor in _constants(model) if uses_external_data(tensor)})
+
+
+def _constants(model: onnx.ModelProto) -> Iterator[onnx.TensorProto]:
+    yield from model.graph.initializer
+    for node in model.graph.node:
+        for attribute in node.attribute:
+            if attribute.type == onnx.AttributeProto.TENSOR:
+                yield attribute.t
