@@ -54,7 +54,7 @@ def lower(model: PreTrainedModel, *, lowering: Lowering) -> LoweredModel:
     """Lower a copy of ``model``; the model itself is not touched.
 
     Args:
-        model: of a supported family, vanilla or converted, in float32 on the CPU.
+        model: of a supported family, vanilla or converted, in float32, on the CPU, in evaluation mode.
         lowering: see the module's docstring.
 
     Raises:
@@ -63,7 +63,7 @@ def lower(model: PreTrainedModel, *, lowering: Lowering) -> LoweredModel:
     if lowering not in LOWERINGS:
         raise ValueError(f"unknown lowering '{lowering}'; known are {', '.join(LOWERINGS)}")
     settings = settings_of(model) or AttentionSettings()
-    lowered = copy.deepcopy(model).eval()
+    lowered = copy.deepcopy(model)
     AttentionInterface.register(LOWERED_ATTENTION_NAME, lowered_attention)
     lowered.set_attn_implementation(LOWERED_ATTENTION_NAME)
     layers = layers_of(lowered)

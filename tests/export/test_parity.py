@@ -1,0 +1,67 @@
+"""Agreement with PyTorch: the feeds, the shapes, and the errors of a graph that disagrees."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import onnx
+import pytest
+import torch
+from onnx import numpy_helper
+
+from export.parity import Parity, check_parity, parity_shapes, random_feeds
+from export.tracing import GraphInterface
+from tests.export.conftest import ExportTiny
+
+
+def _interface(*, max_length: int = 48, length: int | None = None, ids: torch.dtype = torch.int64) -> GraphInterface:
+    return GraphInterface(output="last_hidden_state", token_types=True, ids=ids, max_length=max_length, length=length)
+
+
+@pytest.mark.parametrize("length", [None, 1, 24])
+@pytest.mark.parametrize("max_length", [1, 5, 48, 512])
+def test_compared_shapes_are_not_the_traced_one(max_length: int, length: int | None) -> None:
+    interface = _interface(max_length=max_length, length=length)
+    shapes = parity_shapes(interface)
+    assert len(set(shapes)) == 3
+    assert interface.traced_shape not in shapes
+    assert max(tokens for _, tokens in shapes) == (length or max_length)
+
+
+def test_feeds_are_padded_at_random_and_the_same_for_the_same_seed() -> None:
+    interface = _interface(ids=torch.int32)
+    feeds = random_feeds(interface, (6, 20), vocab_size=30, pad_token_id=29)
+    assert list(feeds) == ["input_ids", "attention_mask", "token_type_ids"]
+    assert {array.dtype for array in feeds.values()} == {np.dtype(np.int32)}
+    lengths = feeds["attention_mask"].sum(1)
+    assert lengths[0] == 20
+    assert lengths.min() >= 1
+    assert len(set(lengths)) > 2
+    assert (feeds["input_ids"][feeds["attention_mask"] == 0] == 29).all()
+    again = random_feeds(interface, (6, 20), vocab_size=30, pad_token_id=29)
+    assert all(np.array_equal(feeds[name], again[name]) for name in feeds)
+
+
+def _changed(path: Path, out: Path, *, to: float) -> Path:
+    model = onnx.load(path)
+    bias = next(tensor for tensor in model.graph.initializer if tensor.name == "encoder.layer.1.output.LayerNorm.bias")
+    values = numpy_helper.to_array(bias).copy()
+    values[3] += to
+    bias.CopyFrom(numpy_helper.from_array(values, bias.name))
+    onnx.save(model, out)
+    return out
+
+
+@pytest.mark.parametrize(("change", "said"), [(0.01, "is 0.01"), (float("nan"), "is nan")])
+def test_a_graph_that_disagrees_is_refused_with_shape_and_difference(
+    export_tiny: ExportTiny, tmp_path: Path, change: float, said: str
+) -> None:
+    exported = export_tiny()
+    wrong = _changed(exported.path, tmp_path / "wrong.onnx", to=change)
+    with pytest.raises(ValueError, match=f"disagree at batch 1, length 7: largest absolute difference .* {said}"):
+        check_parity(wrong, exported.model, _interface(), vocab_size=100, pad_token_id=0)
+
+
+def test_parity_is_read_by_people_as_shape_and_difference() -> None:
+    assert str(Parity(batch=3, length=33, max_difference=4.77e-7)) == "3x33: 4.8e-07"

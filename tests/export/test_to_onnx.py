@@ -1,0 +1,272 @@
+"""Whole exports: every attention variant, shapes, types, opsets, heads, padding, determinism, refusals."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import onnx
+import pytest
+import torch
+from tokenizers import Tokenizer
+
+from deploy.files import sha256_file
+from deploy.graph_info import read_info
+from export import parity
+from export.parity import open_session
+from export.to_onnx import export_checkpoint
+from tests.export.conftest import ExportTiny
+from tests.export.tiny_checkpoints import (
+    GATES,
+    POSITIONS,
+    SOFTMAXES,
+    VOCAB_SIZE,
+    tiny_model,
+    write_checkpoint,
+    write_pooling,
+)
+from train.checkpoint import checkpoint_sha256
+
+COMBINATIONS = [
+    pytest.param(softmax, gate, ("folded", "literal")[(row + column) % 2], id=f"{softmax}-{gate}")
+    for row, softmax in enumerate(SOFTMAXES)
+    for column, gate in enumerate(GATES)
+]
+ONE_LAYER = {"num_layers": 1}
+
+
+def _run(path: Path, ids: Any, mask: Any, types: Any = None) -> np.ndarray:
+    session = open_session(path)
+    arrays = {
+        "input_ids": ids,
+        "attention_mask": mask,
+        "token_type_ids": np.zeros_like(ids) if types is None else types,
+    }
+    dtypes = {"tensor(int64)": np.int64, "tensor(int32)": np.int32}
+    feeds = {entry.name: np.asarray(arrays[entry.name]).astype(dtypes[entry.type]) for entry in session.get_inputs()}
+    (output,) = session.run(None, feeds)
+    assert isinstance(output, np.ndarray)
+    return output
+
+
+def _random_ids(shape: tuple[int, int], seed: int = 0) -> np.ndarray:
+    return np.random.default_rng(seed).integers(4, VOCAB_SIZE, size=shape)
+
+
+@pytest.mark.parametrize(("softmax", "gate", "lowering"), COMBINATIONS)
+def test_every_softmax_and_gate_exports_and_passes_its_checks(
+    export_tiny: ExportTiny, softmax: str, gate: str, lowering: str
+) -> None:
+    exported = export_tiny(softmax, gate, model=ONE_LAYER, lowering=lowering)
+    assert [(result.batch, result.length) for result in exported.report.parity] == [(1, 7), (3, 33), (4, POSITIONS)]
+    assert max(result.max_difference for result in exported.report.parity) < 2e-5
+
+
+def test_both_lowerings_put_out_the_same(export_tiny: ExportTiny) -> None:
+    ids = _random_ids((3, 20))
+    mask = np.arange(20)[None] < np.array([20, 11, 1])[:, None]
+    folded, literal = (
+        _run(export_tiny("clipped", "mlp", lowering=lowering).path, ids, mask) for lowering in ("folded", "literal")
+    )
+    assert np.abs(folded - literal).max() < 1e-5
+
+
+def test_padding_of_one_row_never_changes_another(export_tiny: ExportTiny) -> None:
+    path = export_tiny("clipped", "mlp", lowering="folded").path
+    ids = _random_ids((2, 20))
+    alone = _run(path, ids[:1, :12], np.ones((1, 12)))
+    mask = np.ones((2, 20))
+    mask[0, 12:] = 0
+    for filler in (0, 57):
+        ids[0, 12:] = filler
+        for other in (20, 3, 0):
+            mask[1] = np.arange(20) < other
+            together = _run(path, ids, mask)
+            assert np.abs(together[0, :12] - alone[0]).max() < 1e-5
+            assert np.isfinite(together).all()
+
+
+def test_static_length_is_fixed_and_batch_stays_free(export_tiny: ExportTiny) -> None:
+    exported = export_tiny(model=ONE_LAYER, length=24, opset=21)
+    inputs = {entry.name: entry.shape for entry in open_session(exported.path).get_inputs()}
+    assert inputs["input_ids"] == ["batch", 24]
+    assert [(result.batch, result.length) for result in exported.report.parity] == [(1, 24), (3, 24), (5, 24)]
+    assert read_info(exported.path).length == 24
+
+
+def test_static_and_dynamic_graphs_have_the_same_names_of_layers(export_tiny: ExportTiny) -> None:
+    static, dynamic = (
+        {node.name for node in onnx.load(export_tiny(model=ONE_LAYER, **options).path).graph.node}
+        for options in ({"length": 24, "opset": 21}, {})
+    )
+    assert static < dynamic
+    assert dynamic - static == {"Shape", "embeddings/Slice"}
+
+
+def test_ids_can_be_int32(export_tiny: ExportTiny) -> None:
+    exported = export_tiny(softmax="off-by-one", model=ONE_LAYER, ids="int32", opset=18)
+    assert {entry.type for entry in open_session(exported.path).get_inputs()} == {"tensor(int32)"}
+    assert exported.report.opset == 18
+
+
+CLASSIFIER = {"num_layers": 1, "architecture": "BertForSequenceClassification", "num_labels": 3}
+MASKED_LM = {"num_layers": 1, "architecture": "BertForMaskedLM"}
+ROBERTA = {"num_layers": 1, "architecture": "RobertaModel", "type_vocab_size": 1}
+
+
+@pytest.mark.parametrize(
+    ("opset", "arguments"),
+    [
+        (17, {"softmax": "off-by-one", "model": ONE_LAYER}),
+        (18, {"softmax": "off-by-one", "model": ONE_LAYER, "ids": "int32"}),
+        (19, {"model": MASKED_LM}),
+        (21, {"model": ONE_LAYER, "length": 24}),
+        (22, {"model": CLASSIFIER}),
+        (23, {"model": ROBERTA}),
+    ],
+)
+def test_every_accepted_opset_is_what_the_file_declares(
+    export_tiny: ExportTiny, opset: int, arguments: dict[str, Any]
+) -> None:
+    graph = onnx.load(export_tiny(**arguments, opset=opset).path)
+    assert [(entry.domain, entry.version) for entry in graph.opset_import] == [("", opset)]
+    operators = [node.op_type for node in graph.graph.node]
+    assert ("Gelu" in operators) == (opset >= 20)
+    assert operators.count("LayerNormalization") >= 3
+
+
+@pytest.mark.parametrize("opset", [16, 24])
+def test_other_opsets_are_refused(tmp_path: Path, opset: int) -> None:
+    with pytest.raises(ValueError, match=f"opset is {opset}; expected 17 to 23"):
+        export_checkpoint(tmp_path, tmp_path / "model.onnx", opset=opset)
+
+
+def test_a_masked_language_model_puts_out_logits_over_the_vocabulary(export_tiny: ExportTiny) -> None:
+    exported = export_tiny(model=MASKED_LM, opset=19)
+    assert _run(exported.path, _random_ids((2, 9)), np.ones((2, 9))).shape == (2, 9, VOCAB_SIZE)
+    assert read_info(exported.path).task == "fill-mask"
+    initializers = {tensor.name for tensor in onnx.load(exported.path).graph.initializer}
+    assert {"bert.embeddings.word_embeddings.weight", "cls.predictions.decoder.weight"} <= initializers
+
+
+def test_a_classifier_puts_out_one_row_of_logits(export_tiny: ExportTiny) -> None:
+    exported = export_tiny(model=CLASSIFIER, opset=22)
+    assert _run(exported.path, _random_ids((2, 9)), np.ones((2, 9))).shape == (2, 3)
+    assert read_info(exported.path).task == "text-classification"
+
+
+def test_a_model_without_token_types_has_no_such_input_and_fewer_positions(export_tiny: ExportTiny) -> None:
+    exported = export_tiny(model=ROBERTA, opset=23)
+    assert [entry.name for entry in open_session(exported.path).get_inputs()] == ["input_ids", "attention_mask"]
+    info = read_info(exported.path)
+    assert info.max_length == POSITIONS - (info.pad_token_id + 1)
+    assert exported.report.parity[-1].length == info.max_length
+
+
+def test_metadata_says_what_later_stages_need(tmp_path: Path) -> None:
+    model = tiny_model(num_layers=1)
+    checkpoint = write_checkpoint(model, tmp_path / "checkpoint")
+    write_pooling(checkpoint, "mean_tokens")
+    out = tmp_path / "deep" / "model.onnx"
+    said: list[str] = []
+    report = export_checkpoint(checkpoint, out, progress=said.append)
+    info = read_info(out)
+    assert (info.task, info.family, info.max_length) == ("feature-extraction", "bert", POSITIONS)
+    assert (info.vocab_size, info.num_layers, info.length, info.pooling) == (VOCAB_SIZE, 1, None, "mean")
+    assert info.attention["softmax"] == "vanilla"
+    assert info.checkpoint_sha256 == checkpoint_sha256(checkpoint)
+    assert info.tokenizer_sha256 == sha256_file(out.with_name("tokenizer.json"))
+    assert report.sha256 == sha256_file(out)
+    assert said == ["reading the checkpoint", "tracing", "checking against PyTorch"]
+    assert sorted(path.name for path in out.parent.iterdir()) == ["model.onnx", "tokenizer.json"]
+
+
+def test_the_tokenizer_beside_the_graph_neither_cuts_nor_pads(export_tiny: ExportTiny) -> None:
+    exported = export_tiny()
+    text = " ".join(["w1"] * 20)
+    before = Tokenizer.from_file(str(exported.checkpoint / "tokenizer.json")).encode(text)
+    after = Tokenizer.from_file(str(exported.path.with_name("tokenizer.json"))).encode(text)
+    assert (len(before.ids), len(after.ids)) == (8, 22)
+
+
+def test_the_file_names_no_path_of_this_machine_and_no_exporter(export_tiny: ExportTiny) -> None:
+    content = export_tiny("clipped", "mlp", lowering="folded").path.read_bytes()
+    for text in (str(Path.cwd()), sys.prefix, "site-packages", "pytorch", "pkg.torch", ".py"):
+        assert text.encode() not in content
+
+
+def test_exporting_in_another_process_gives_identical_bytes(export_tiny: ExportTiny, tmp_path: Path) -> None:
+    exported = export_tiny("clipped", "mlp", lowering="folded")
+    code = (
+        "import sys; from pathlib import Path; from export.to_onnx import export_checkpoint;"
+        "export_checkpoint(Path(sys.argv[1]), Path(sys.argv[2]))"
+    )
+    out = tmp_path / "again.onnx"
+    subprocess.run(
+        [sys.executable, "-c", code, exported.checkpoint, out],
+        check=True,
+        capture_output=True,
+        cwd=Path(__file__).parents[2],
+        env={**os.environ, "PYTHONHASHSEED": "7"},
+    )
+    assert out.read_bytes() == exported.path.read_bytes()
+
+
+def test_exporting_prints_nothing_and_leaves_the_generator_alone(
+    tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    checkpoint = write_checkpoint(tiny_model(num_layers=1), tmp_path / "checkpoint")
+    capfd.readouterr()
+    torch.manual_seed(3)
+    expected = torch.rand(4)
+    torch.manual_seed(3)
+    export_checkpoint(checkpoint, tmp_path / "model.onnx")
+    assert torch.equal(torch.rand(4), expected)
+    assert capfd.readouterr() == ("", "")
+
+
+def test_a_length_above_the_positions_is_refused(export_tiny: ExportTiny, tmp_path: Path) -> None:
+    with pytest.raises(ValueError, match=f"length is {POSITIONS + 1}; expected 1 to {POSITIONS}"):
+        export_checkpoint(export_tiny().checkpoint, tmp_path / "model.onnx", length=POSITIONS + 1)
+
+
+def test_an_existing_graph_is_kept_unless_forced(export_tiny: ExportTiny, tmp_path: Path) -> None:
+    out = tmp_path / "model.onnx"
+    out.write_text("mine")
+    with pytest.raises(FileExistsError, match="pass --force to replace it"):
+        export_checkpoint(export_tiny().checkpoint, out)
+    assert out.read_text() == "mine"
+
+
+def test_another_tokenizer_beside_the_graph_is_kept_unless_forced(export_tiny: ExportTiny, tmp_path: Path) -> None:
+    other = tmp_path / "tokenizer.json"
+    other.write_text("{}")
+    with pytest.raises(FileExistsError, match=r"tokenizer\.json exists; pass --force"):
+        export_checkpoint(export_tiny().checkpoint, tmp_path / "model.onnx")
+    assert [path.name for path in tmp_path.iterdir()] == ["tokenizer.json"]
+
+
+def test_a_checkpoint_without_a_tokenizer_is_refused(tmp_path: Path) -> None:
+    checkpoint = write_checkpoint(tiny_model(num_layers=1), tmp_path / "checkpoint")
+    (checkpoint / "tokenizer.json").unlink()
+    with pytest.raises(FileNotFoundError, match=r"holds no tokenizer\.json"):
+        export_checkpoint(checkpoint, tmp_path / "model.onnx")
+
+
+def test_a_failed_check_leaves_earlier_files_untouched(
+    tmp_path: Path, export_tiny: ExportTiny, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(parity, "TOLERANCE", 0.0)
+    for name in ("model.onnx", "tokenizer.json"):
+        (tmp_path / name).write_text(json.dumps(name))
+    with pytest.raises(ValueError, match=r"disagree at batch 1, length 7: .* allowed is 0"):
+        export_checkpoint(export_tiny().checkpoint, tmp_path / "model.onnx", force=True)
+    assert {path.name: json.loads(path.read_text()) for path in tmp_path.iterdir()} == {
+        "model.onnx": "model.onnx",
+        "tokenizer.json": "tokenizer.json",
+    }
