@@ -71,7 +71,7 @@ def to_html(report: RunReport) -> str:
         nothing=NOTHING,
         sections=_sections(report),
         machine=machine_table(report),
-        recipe=json.dumps(report.recipe, indent=2, sort_keys=True) if report.recipe else "",
+        settings=_settings_text(report),
     )
 
 
@@ -154,5 +154,12 @@ def _export_section(report: RunReport) -> Section:
 
 
 def _calibration_line(report: RunReport) -> str:
-    facts = "; ".join(f"{name}: {value}" for name, value in report.calibration.items())
-    return f"Calibrated with {facts}." if facts else ""
+    """The plain facts; nested ones stand with the recipe at the end of the page."""
+    plain = {name: value for name, value in report.calibration.items() if isinstance(value, str | int | float)}
+    return f"Calibration: {', '.join(f'{name} {value}' for name, value in plain.items())}." if plain else ""
+
+
+def _settings_text(report: RunReport) -> str:
+    settings = {"recipe": report.recipe, "calibration": report.calibration}
+    filled = {name: values for name, values in settings.items() if values}
+    return json.dumps(filled, indent=2, sort_keys=True) if filled else ""

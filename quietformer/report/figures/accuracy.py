@@ -18,11 +18,11 @@ def accuracy_plots(comparison: CompareReport, *, chosen: str | None) -> list[Plo
     reach = max([abs(loss) + row.std for loss, row in zip(losses, rows, strict=True)] + [comparison.max_drop or 0.0])
     reach = reach or 1e-4
     metric = comparison.metric
+    colors = {comparison.baseline.arm: BEFORE if chosen else AFTER} | ({chosen: AFTER} if chosen else {})
     with canvas(f"accuracy-{comparison.task}", width=WIDE, height=0.9 + 0.42 * len(rows)) as drawing:
         axes = drawing.axes
         for place, (row, loss) in enumerate(zip(rows, losses, strict=True)):
-            color = AFTER if row.arm == chosen or chosen is None else BEFORE if row.arm == rows[0].arm else MUTED
-            color = BEFORE if row.arm == comparison.baseline.arm and chosen is not None else color
+            color = colors.get(row.arm, MUTED)
             simulated = row.evidence != "measured"
             axes.barh(
                 place,
