@@ -62,6 +62,8 @@ class CompareRow:
     details: dict[str, float] = field(default_factory=dict)
     """More figures of the served artifact."""
     evidence: Evidence = "measured"
+    max_drop: float | None = None
+    """Largest loss that would have passed, None when no gate applied."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -188,6 +190,7 @@ def compare_row(
         verdict=_verdict(drop, passed=passed, max_drop=max_drop, metric=metric),
         details=dict(details or {}),
         evidence=evidence,
+        max_drop=max_drop,
     )
 
 

@@ -8,7 +8,7 @@ from deploy.compare import Evidence
 from quietformer.report.content import RunReport
 from quietformer.report.number_text import change, figure, megabytes, milliseconds, score, times
 from quietformer.report.outlier_content import outlier_totals
-from quietformer.report.story import fastest_quantized, headline_pair
+from quietformer.report.pairing import fastest_quantized, headline_pair
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -27,8 +27,7 @@ def highlights(report: RunReport) -> list[Highlight]:
 
 
 def _accuracy(report: RunReport) -> Highlight | None:
-    chosen = report.chosen_arm.name if report.chosen_arm else None
-    pair = headline_pair(report.comparisons[0], chosen=chosen) if report.comparisons else None
+    pair = headline_pair(report)
     if pair is None:
         return None
     metric, sign = report.comparisons[0].metric, 1 if report.comparisons[0].higher_is_better else -1

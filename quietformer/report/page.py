@@ -19,6 +19,7 @@ from quietformer.report.figures.ranges import range_plots
 from quietformer.report.figures.training import training_plots
 from quietformer.report.highlights import highlights
 from quietformer.report.number_text import figure
+from quietformer.report.pairing import compared_arm
 from quietformer.report.story import NOTHING, story, verdict
 from quietformer.report.tables import (
     Table,
@@ -82,7 +83,7 @@ def _sections(report: RunReport) -> list[Section]:
             anchor=f"accuracy-{comparison.task}",
             title=f"Accuracy: {comparison.task}",
             lead="Every model saw the same batches. The gate judges the artifact that is served.",
-            plots=accuracy_plots(comparison, chosen=chosen.name if chosen else None),
+            plots=accuracy_plots(comparison, chosen=compared_arm(report, comparison)),
             table=accuracy_table(comparison),
         )
         for comparison in report.comparisons

@@ -8,7 +8,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
-from deploy.bench import BenchReport, CandidateTiming
+from deploy.bench import BenchReport
 from deploy.compare import CompareReport, CompareRow, Evidence
 from quietformer.report.content import ArtifactFacts, RunReport
 from quietformer.report.number_text import (
@@ -22,6 +22,7 @@ from quietformer.report.number_text import (
     times,
 )
 from quietformer.report.outlier_content import OutlierTotals, outlier_totals
+from quietformer.report.pairing import QuantizedPair, compared_arm, fastest_quantized, headline_pair, quantized_pairs
 
 NOTHING = "\N{EN DASH}"
 
@@ -47,62 +48,13 @@ class Verdict:
     outcome: Literal["passed", "failed", "not gated"]
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class QuantizedPair:
-    """The same profile and backend on the original model and on the retrofitted one."""
-
-    before: CompareRow | None
-    after: CompareRow
-
-    @property
-    def where(self) -> str:
-        """Profile and backend in words."""
-        return f"{self.after.profile} profile on {self.after.backend}"
-
-
-def quantized_pairs(comparison: CompareReport, *, chosen: str | None) -> list[QuantizedPair]:
-    """Every quantized row of the chosen model, beside the original's row of the same profile and backend.
-
-    Without a chosen arm (nothing was trained) the original's own rows stand alone.
-    """
-    original = comparison.baseline.arm
-    quantized = [row for row in comparison.rows[1:] if row.profile is not None]
-    before = {(row.profile, row.backend): row for row in quantized if row.arm == original}
-    after = [row for row in quantized if row.arm == (chosen or original)]
-    return [
-        QuantizedPair(before=before.get((row.profile, row.backend)) if chosen else None, after=row) for row in after
-    ]
-
-
-def headline_pair(comparison: CompareReport, *, chosen: str | None) -> QuantizedPair | None:
-    """The pair that tells most: measured, with an original beside it, where the original lost most."""
-    pairs = quantized_pairs(comparison, chosen=chosen)
-    if not pairs:
-        return None
-    return max(
-        pairs,
-        key=lambda pair: (
-            pair.after.evidence == "measured",
-            pair.before is not None,
-            pair.before.drop if pair.before else pair.after.drop,
-        ),
-    )
-
-
-def fastest_quantized(latency: BenchReport) -> CandidateTiming | None:
-    """The fastest 8-bit candidate that is not the baseline."""
-    eight_bit = [t for t in latency.timings if t.speed_up and t.precision.lower() in {"int8", "w8a8"}]
-    return max(eight_bit, key=lambda t: t.speed_up.ratio if t.speed_up else 0.0, default=None)
-
-
 def verdict(report: RunReport) -> Verdict:
     """The sentence on top, from what was measured."""
     gated = [row for comparison in report.comparisons for row in comparison.rows if row.passed is not None]
     outcome: Literal["passed", "failed", "not gated"] = "not gated"
     if gated:
         outcome = "passed" if all(row.passed for row in gated) else "failed"
-    chosen = report.chosen_arm.name if report.chosen_arm else None
-    pair = headline_pair(report.comparisons[0], chosen=chosen) if report.comparisons else None
+    pair = headline_pair(report)
     if pair is None:
         return Verdict(sentence="No accuracy was measured in this run.", outcome=outcome)
     metric = report.comparisons[0].metric
@@ -126,8 +78,8 @@ def story(report: RunReport) -> tuple[StoryRow, ...]:
     if report.outliers_before and chosen and chosen.outliers:
         rows += _outlier_rows(outlier_totals(report.outliers_before), outlier_totals(chosen.outliers))
     for comparison in report.comparisons[:1]:
-        rows += _accuracy_rows(comparison, chosen=chosen.name if chosen else None)
-    for latency in report.latency[:2]:
+        rows += _accuracy_rows(comparison, chosen=compared_arm(report, comparison))
+    for latency in report.latency[:1]:
         rows += _latency_rows(latency)
     rows += _size_rows(report.artifacts)
     rows += [
@@ -165,7 +117,6 @@ def _outlier_rows(before: OutlierTotals, after: OutlierTotals) -> list[StoryRow]
         )
         for what, old, new in (
             ("Largest FFN output", before.largest_ffn, after.largest_ffn),
-            ("Largest hidden activation", before.largest, after.largest),
             ("Average kurtosis", before.kurtosis, after.kurtosis),
         )
         if old and new
@@ -176,10 +127,17 @@ def _accuracy_rows(comparison: CompareReport, *, chosen: str | None) -> list[Sto
     metric, baseline = comparison.metric, comparison.baseline
     retrofitted = [row for row in comparison.rows[1:] if row.profile is None and row.arm == chosen]
     rows = [_score_row(f"{metric}, {row.precision}", baseline, row, comparison) for row in retrofitted[:1]]
-    for pair in quantized_pairs(comparison, chosen=chosen):
+    for pair in _one_per_profile(quantized_pairs(comparison, chosen=chosen)):
         what = f"{metric}, {pair.after.precision}, {pair.where}"
         rows.append(_score_row(what, pair.before if chosen else baseline, pair.after, comparison))
     return rows
+
+
+def _one_per_profile(pairs: list[QuantizedPair]) -> list[QuantizedPair]:
+    """Per profile the first measured pair; a simulated one only where nothing was measured."""
+    ordered = sorted(pairs, key=lambda pair: pair.after.evidence != "measured")
+    first = {pair.after.profile: pair for pair in reversed(ordered)}
+    return [first[profile] for profile in dict.fromkeys(pair.after.profile for pair in pairs)]
 
 
 def _score_row(what: str, before: CompareRow | None, after: CompareRow, comparison: CompareReport) -> StoryRow:

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from deploy.bench import BenchReport
 from deploy.compare import CompareReport
-from quietformer.report.content import ArtifactFacts, EngineFacts, ExportFacts, RunReport, SiteRange
+from quietformer.report.content import Arm, ArtifactFacts, EngineFacts, ExportFacts, RunReport, SiteRange
 from quietformer.report.number_text import (
     TIMES,
     change,
@@ -16,6 +16,7 @@ from quietformer.report.number_text import (
     score_with_std,
 )
 from quietformer.report.outlier_content import tensor_views
+from quietformer.report.pairing import compared_arm
 from quietformer.report.story import NOTHING, StoryRow
 
 
@@ -132,7 +133,7 @@ def arm_table(report: RunReport) -> Table | None:
                 f"{arm.seconds / 60:.1f} min",
                 _optional(summary.get("largest")),
                 _optional(summary.get("average_kurtosis")),
-                _arm_scores(report, arm.name) or NOTHING,
+                _arm_scores(report, arm) or NOTHING,
             )
         )
     return Table(
@@ -141,11 +142,12 @@ def arm_table(report: RunReport) -> Table | None:
     )
 
 
-def _arm_scores(report: RunReport, arm: str) -> str:
+def _arm_scores(report: RunReport, arm: Arm) -> str:
     """Scores of an arm's quantized models on the first task; simulated ones only where nothing was measured."""
     scores = []
     for comparison in report.comparisons[:1]:
-        rows = [row for row in comparison.rows if row.arm == arm and row.profile is not None]
+        name = compared_arm(report, comparison) if arm.chosen else arm.name
+        rows = [row for row in comparison.rows if row.arm == name and row.profile is not None]
         for row in [row for row in rows if row.evidence == "measured"] or rows:
             text = score_with_std(row.mean, row.std, len(row.scores), metric=comparison.metric)
             mark = "" if row.evidence == "measured" else f", {row.evidence}"

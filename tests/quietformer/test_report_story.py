@@ -50,14 +50,36 @@ def test_story_compares_original_and_retrofitted_line_by_line() -> None:
     paper = rows["Spearman, W8A8, paper profile on openvino"]
     assert (paper.before, paper.after, paper.change) == ("0.7619 ± 0.0033", "0.8197 ± 0.0006", "+0.0578")
     assert paper.evidence == "measured"
-    assert rows["Spearman, W8A8, paper profile on pytorch"].evidence == "simulated"
-    assert rows["Spearman, W8A8, paper profile on pytorch"].before == "\N{EN DASH}"
+    assert "Spearman, W8A8, paper profile on pytorch" not in rows
     assert rows["Graph on disk"].change == f"1.6{TIMES} smaller"
     assert rows["Engine, tensorrt-rtx"].evidence == "unverified"
     latency = next(row for what, row in rows.items() if what.startswith("Median latency, batch 1"))
     assert latency.change == f"3.8{TIMES} faster"
     assert "ONNX Runtime float32 against OpenVINO W8A8" in latency.what
-    assert len(rows) <= 12
+    assert len(rows) <= 10
+
+
+def test_a_profile_that_was_only_simulated_is_told_as_such() -> None:
+    report = sample_report()
+    comparison = report.comparisons[0]
+    rows = tuple(row for row in comparison.rows if row.profile != "paper" or row.evidence == "simulated")
+    lines = {row.what: row for row in story(replace(report, comparisons=(replace(comparison, rows=rows),)))}
+    line = lines["Spearman, W8A8, paper profile on pytorch"]
+    assert (line.before, line.after, line.change, line.evidence) == (
+        "\N{EN DASH}",
+        "0.8195",
+        "\N{EN DASH}",
+        "simulated",
+    )
+
+
+def test_the_trained_model_is_recognised_under_another_name() -> None:
+    report = sample_report()
+    comparison = report.comparisons[0]
+    rows = tuple(replace(row, arm="retrofitted") if row.arm != "original" else row for row in comparison.rows)
+    renamed = replace(report, comparisons=(replace(comparison, rows=rows),))
+    assert story(renamed) == story(report)
+    assert verdict(renamed) == verdict(report)
 
 
 def test_highlights_are_at_most_four_and_carry_their_evidence() -> None:

@@ -15,7 +15,8 @@ def accuracy_plots(comparison: CompareReport, *, chosen: str | None) -> list[Plo
         return []
     sign = 1.0 if comparison.higher_is_better else -1.0
     losses = [sign * (comparison.baseline.mean - row.mean) for row in rows]
-    reach = max([abs(loss) + row.std for loss, row in zip(losses, rows, strict=True)] + [comparison.max_drop or 0.0])
+    allowed = [row.max_drop for row in rows if row.max_drop is not None]
+    reach = max([abs(loss) + row.std for loss, row in zip(losses, rows, strict=True)] + allowed)
     reach = reach or 1e-4
     metric = comparison.metric
     colors = {comparison.baseline.arm: BEFORE if chosen else AFTER} | ({chosen: AFTER} if chosen else {})
@@ -34,16 +35,16 @@ def accuracy_plots(comparison: CompareReport, *, chosen: str | None) -> list[Plo
             )
             if len(row.scores) > 1:
                 axes.errorbar(loss, place, xerr=row.std, color=INK, capsize=3, elinewidth=1.2)
+            if row.max_drop is not None:
+                axes.vlines(row.max_drop, place - 0.42, place + 0.42, color=INK, linewidth=1.2, linestyle=":")
             axes.annotate(
                 score_with_std(row.mean, row.std, len(row.scores), metric=metric),
-                (max(max(loss, 0.0) + row.std, comparison.max_drop or 0.0), place),
+                (max(max(loss, 0.0) + row.std, row.max_drop or 0.0), place),
                 (6, 0),
                 textcoords="offset points",
                 va="center",
                 fontsize=9,
             )
-        if comparison.max_drop is not None:
-            axes.axvline(comparison.max_drop, color=INK, linewidth=1.0, linestyle=":")
         axes.axvline(0, color=MUTED, linewidth=1.0)
         axes.set_xlim(min(0.0, *losses) - 0.04 * reach, reach * 1.28)
         axes.set_ylim(len(rows) - 0.4, -0.6)
@@ -55,8 +56,8 @@ def accuracy_plots(comparison: CompareReport, *, chosen: str | None) -> list[Plo
         )
     listed = "; ".join(f"{_label(row.arm, row.profile, row.backend)} {score(row.mean, metric=metric)}" for row in rows)
     caption = "Shorter is better; labels give the score itself."
-    if comparison.max_drop is not None:
-        caption += f" Dotted: the allowed loss of {score(comparison.max_drop, metric=metric)}."
+    if allowed:
+        caption += " Dotted: the loss that its gate allows."
     if any(len(row.scores) > 1 for row in rows):
         caption += " Whiskers: standard deviation over calibration subsets."
     if any(row.evidence == "simulated" for row in rows):

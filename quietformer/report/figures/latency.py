@@ -7,6 +7,7 @@ import numpy as np
 from deploy.bench import BenchReport
 from quietformer.report.figures.plot import Plot
 from quietformer.report.number_text import milliseconds
+from quietformer.report.pairing import is_eight_bit
 from quietformer.report.plots import AFTER, BEFORE, INK, MEDIUM, SERIES, canvas
 
 _MAX_POINTS = 160
@@ -84,7 +85,7 @@ def _colors(latency: BenchReport) -> list[str]:
     for index, timing in enumerate(latency.timings):
         if timing.name == latency.baseline:
             colors.append(BEFORE)
-        elif timing.precision.lower() in {"int8", "w8a8"} and not eight_bit:
+        elif is_eight_bit(timing) and not eight_bit:
             colors.append(AFTER)
             eight_bit += 1
         else:
