@@ -1,18 +1,18 @@
 """The one attention function of quietformer, registered with transformers under the name ``quietformer``.
 
-transformers hands query, key and value of any family to the function its config names (``AttentionInterface``), and asks
-the mask function of the same name (``AttentionMaskInterface``) for the mask. What differs per checkpoint is read from
-the attention module:
+transformers hands query, key and value of any family to the function its config names (``AttentionInterface``), and
+asks the mask function of the same name (``AttentionMaskInterface``) for the mask. What differs per checkpoint is
+read from the attention module:
 
 - ``quiet_settings``: :class:`train.settings.AttentionSettings`;
 - ``quiet_sites``: see ``train.attention_sites``;
-- ``gate``: a submodule, so its weights are saved as ``….attention.self.gate.*``. A forward pre-hook computes its product
-  from the hidden state that enters the module and passes it on as the keyword ``quiet_gate``; families forward unknown
-  keywords to the attention function.
+- ``gate``: a submodule, so its weights are saved as ``….attention.self.gate.*``. A forward pre-hook computes its
+  product from the hidden state that enters the module and passes it on as the keyword ``quiet_gate``; families
+  forward unknown keywords to the attention function.
 
-Two paths. Vanilla and off-by-one softmax, gated or not, use ``scaled_dot_product_attention``: the off-by-one softmax is the
-plain one with an extra key and value of zero. Clipped softmax is explicit (MatMul, softmax, MatMul), as is everything
-while ``quiet_sites`` is set or attention weights are asked for.
+Two paths. Vanilla and off-by-one softmax, gated or not, use ``scaled_dot_product_attention``: the off-by-one softmax
+is the plain one with an extra key and value of zero. Clipped softmax is explicit (MatMul, softmax, MatMul), as is
+everything while ``quiet_sites`` is set or attention weights are asked for.
 
 Shapes: B batch, H heads, T queries, S keys, d features of a head, D = H * d.
 """
@@ -37,7 +37,7 @@ from train.softmax import attention_probabilities
 ATTENTION_NAME = "quietformer"
 
 MASK_VALUE = -10_000.0
-"""Added to the scores of masked keys. Finite in float16, and exp(-10,000) is 0 in float32 unless scores differ by thousands."""
+"""Added to the scores of masked keys: finite in float16, and so far that their probability is exactly 0 in float32."""
 
 
 def register_attention() -> None:

@@ -1,7 +1,7 @@
 """Where simulated quantization and observation meet the inside of attention.
 
-Each attention module of a converted model carries ``quiet_sites``: ``None``, or a function ``(site, tensor) -> tensor``
-that is called at these points and whose result is used instead of the tensor:
+Each attention module of a converted model carries ``quiet_sites``: ``None``, or a function ``(site, tensor) ->
+tensor`` that is called at these points and whose result is used instead of the tensor:
 
 =================  ===================  ================================================================
 site               shape                the tensor
@@ -35,11 +35,6 @@ SiteFunction = Callable[[SiteName, torch.Tensor], torch.Tensor]
 LayerSiteFunction = Callable[[int, SiteName, torch.Tensor], torch.Tensor]
 
 SITE_NAMES: tuple[SiteName, ...] = get_args(SiteName)
-
-
-def unchanged(site: SiteName, tensor: torch.Tensor) -> torch.Tensor:
-    """Site function that changes nothing: the explicit path, unobserved."""
-    return tensor
 
 
 def at_site(sites: SiteFunction | None, site: SiteName, tensor: torch.Tensor) -> torch.Tensor:

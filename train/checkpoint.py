@@ -1,8 +1,8 @@
 """Load and save checkpoints: Hugging Face folders whose config may carry attention settings.
 
 ``load`` builds the architecture named in the config, gives it the attention of its settings, and copies every weight
-by name: a weight that is missing, left over or of another shape is an error, never a fresh initialisation. ``save`` writes a folder that
-``load`` reproduces bit for bit, with tokenizer and pooling files beside the weights.
+by name: a weight that is missing, left over or of another shape is an error, never a fresh initialisation. ``save``
+writes a folder that ``load`` reproduces bit for bit, with tokenizer and pooling files beside the weights.
 """
 
 from __future__ import annotations

@@ -1,7 +1,8 @@
-"""The files of a checkpoint folder: where they are, what they hash to, which travel along. No weights are interpreted here.
+"""The files of a checkpoint folder: where they are, what they hash to, which travel along.
 
-A checkpoint is a folder with ``config.json`` and ``model.safetensors`` (or shards named by ``model.safetensors.index.json``), often
-with tokenizer files and the folders of a sentence-transformers model. Pickle weights are refused: reading them can run code.
+A checkpoint is a folder with ``config.json`` and ``model.safetensors`` (or shards named by
+``model.safetensors.index.json``), often with tokenizer files and the folders of a sentence-transformers model.
+Pickle weights are refused: reading them can run code.
 """
 
 from __future__ import annotations
@@ -130,7 +131,7 @@ def load_tokenizer_file(path: Path) -> Path:
     file = _existing_folder(path) / TOKENIZER_FILE
     if not file.is_file():
         raise FileNotFoundError(
-            f"{path} holds no {TOKENIZER_FILE}; save the model's fast tokenizer there (AutoTokenizer(...).save_pretrained)"
+            f"{path} holds no {TOKENIZER_FILE}; save the model's fast tokenizer there (tokenizer.save_pretrained)"
         )
     return file
 
@@ -158,7 +159,7 @@ def read_pooling(path: Path) -> Literal["mean", "cls"] | None:
 
 
 def copy_companions(source: Path, target: Path) -> None:
-    """Copy tokenizer and sentence-transformers files from one checkpoint folder to another; files absent there are left out."""
+    """Copy the tokenizer and sentence-transformers files that ``source`` has into the folder ``target``."""
     for name in _COMPANIONS:
         if (source / name).is_file():
             shutil.copyfile(source / name, target / name)

@@ -41,9 +41,9 @@ def fit_weights(
 ) -> None:
     """Copy every weight into the parameter or buffer of its name, in place.
 
-    Names may carry the base model's prefix where the model has none, and the reverse. A weight tied to one that was read
-    counts as read. A base model whose pooler is missing from the file loses its pooler: checkpoints of task models
-    come without one.
+    Names may carry the base model's prefix where the model has none, and the reverse. A weight tied to one that
+    was read counts as read. A base model whose pooler is missing from the file loses its pooler: checkpoints of task
+    models come without one.
 
     Args:
         model: floating-point model to fill.
@@ -79,8 +79,8 @@ def fit_weights(
         left_over = [name for name in left_over if name.startswith(prefix)]
     if left_over := [name for name in left_over if not _UNREAD_NAMES.search(name)]:
         raise ValueError(
-            f"{path} holds {len(left_over)} weights that {type(model).__name__} with its attention settings does not have, "
-            f"the first is '{left_over[0]}'"
+            f"{path} holds {len(left_over)} weights that {type(model).__name__} with its attention settings "
+            f"does not have, the first is '{left_over[0]}'"
         )
 
 

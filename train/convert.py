@@ -1,7 +1,8 @@
 """Turn a Hugging Face model into one whose attention follows :class:`AttentionSettings`, in place.
 
 The settings are written to ``model.config.quietformer``, so they travel with the checkpoint. Gates start at
-``gate_init``; with ``gate_scale = 1 / gate_init`` their product is exactly 1 and the outputs of a pretrained model do not change.
+``gate_init``; with ``gate_scale = 1 / gate_init`` their product is exactly 1 and the outputs of a pretrained model
+do not change.
 """
 
 from __future__ import annotations
@@ -54,7 +55,8 @@ def settings_in_config(config: Any) -> AttentionSettings | None:
     if recorded is None:
         return None
     if not isinstance(recorded, dict):
-        raise ValueError(f"'{CONFIG_KEY}' in the config is {recorded!r}; expected a table of attention settings")  # noqa: TRY004
+        message = f"'{CONFIG_KEY}' in the config is {recorded!r}; expected a table of attention settings"
+        raise ValueError(message)  # noqa: TRY004 (a user's file, not a caller's argument)
     try:
         return AttentionSettings.from_dict(recorded)
     except (TypeError, ValueError) as error:
@@ -100,5 +102,5 @@ def check_convertible(config: Any) -> None:
     positions = getattr(config, "position_embedding_type", None) or "absolute"
     if positions != "absolute":
         raise ValueError(
-            f"position_embedding_type is '{positions}', which adds positions to the scores; only 'absolute' is supported"
+            f"position_embedding_type is '{positions}', which changes the scores; only 'absolute' is supported"
         )

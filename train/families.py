@@ -1,11 +1,13 @@
 """Where each supported family keeps its attention, FFN, residual sums and LayerNorms.
 
-A family is data: paths of modules inside one layer, and for each named tensor the module and the side (input or output) where it
-passes. Code elsewhere asks the functions below and knows no family by name, so a new one is a new
-:class:`Family` as long as its attention goes through transformers' attention interface and forwards unknown keywords.
+A family is data: paths of modules inside one layer, and for each named tensor the module and the side (input or
+output) where it passes. Code elsewhere asks the functions below and knows no family by name, so a new one is a new
+:class:`Family` as long as its attention goes through transformers' attention interface and forwards unknown
+keywords.
 
-Named tensors of a layer (``TensorKind``): ``attention_output`` and ``ffn_output`` are what the two output projections write, before dropout;
-``residual_sum.*`` are the sums of these with the stream; ``ln_output.*`` what the LayerNorms make of the stream.
+Named tensors of a layer (``TensorKind``): ``attention_output`` and ``ffn_output`` are what the two output
+projections write, before dropout; ``residual_sum.*`` are the sums of these with the stream; ``ln_output.*`` what the
+LayerNorms make of the stream.
 """
 
 from __future__ import annotations

@@ -3,9 +3,9 @@
 A gate reads the hidden state that enters the attention block and starts at ``gate_init`` for every token: its last
 weights are zero and its last bias is ``logit(gate_init)``.
 
-On a pretrained model ``gate_scale = 1 / gate_init`` makes the product start at 1. Float rounding would leave it one unit
-in the last place away for most ``gate_init`` (0.5, 0.25 and 0.75 apart), and outputs would change. So then the last bias is
-moved by a few units in the last place, and the scale with it, until ``scale * sigmoid(bias)`` is exactly 1.0 in float32
+On a pretrained model ``gate_scale = 1 / gate_init`` makes the product start at 1. Float rounding would leave it a
+unit in the last place away for many ``gate_init``, and outputs would change. So then the last bias is moved by a few
+units in the last place, and the scale with it, until ``scale * sigmoid(bias)`` is exactly 1.0 in float32
 (:func:`gate_start`). The scale that results is stored with the weights, as the buffer ``scale``.
 
 Per-head weights are kept compact (H, out, d) and applied as one matrix product with a block matrix.

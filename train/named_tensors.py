@@ -1,8 +1,8 @@
 """Named tensors of a running model: what the attention and the FFN write, the residual sums, the LayerNorm outputs.
 
-Names are the kinds of ``train.families``, with the layer in front: ``layer.3.ffn_output``, ``layer.3.residual_sum.ffn``;
-the embedding's are ``embedding_sum`` and ``embedding_ln_output``. Tensors keep their gradient history, so a penalty
-on them trains the model.
+Names are the kinds of ``train.families``, with the layer in front: ``layer.3.ffn_output``,
+``layer.3.residual_sum.ffn``; the embedding's are ``embedding_sum`` and ``embedding_ln_output``. Tensors keep their
+gradient history, so a penalty on them trains the model.
 
 Shapes: B batch, T tokens, D hidden size.
 """

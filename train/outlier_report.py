@@ -1,4 +1,4 @@
-"""What an outlier measurement found: figures per named tensor, and a model's summary. Definitions: ``train.outliers``."""
+"""What an outlier measurement found, per named tensor and summed up; ``train.outliers`` defines the figures."""
 
 from __future__ import annotations
 

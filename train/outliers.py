@@ -1,9 +1,10 @@
 """Outlier metrics of a model's named tensors, as PAPER section 6 (Quantizable Transformers, section 5) defines them.
 
-For one sequence, over all its tokens and features: the infinity norm is ``max|x|`` and the kurtosis ``mean((x - mu)^4) / std^4``
-with the population's std (a Gaussian has 3). Both are averaged over sequences. The same per token, over its
-features alone, averaged over tokens. Padding is left out; arithmetic is in float64; nothing is added to a denominator.
-Values further than six standard deviations from their sequence's mean are counted per feature and per token id.
+For one sequence, over all its tokens and features: the infinity norm is ``max|x|`` and the kurtosis ``mean((x -
+mu)^4) / std^4`` with the population's std (a Gaussian has 3). Both are averaged over sequences. The same per token,
+over its features alone, averaged over tokens. Padding is left out; arithmetic is in float64; nothing is added to a
+denominator. Values further than six standard deviations from their sequence's mean are counted per feature and per
+token id.
 
 Shapes: B batch, T tokens, D features, N = all tokens of a batch that are not padding.
 """
@@ -25,7 +26,7 @@ SIGMAS = 6.0
 """A value further than this many standard deviations from its sequence's mean is an outlier."""
 
 _CONSTANT_STD = 1e-12
-"""Standard deviation, relative to the largest value, below which a float64 computation over float32 values saw a constant."""
+"""Standard deviation relative to the largest value below which float32 values, in float64, are one constant."""
 
 
 def measure_outliers(
@@ -38,8 +39,8 @@ def measure_outliers(
 
     Args:
         model: a supported model; it runs in evaluation mode and is left in the mode it came in.
-        batches: what the model takes, each with ``input_ids`` (B, T) and, where there is padding, ``attention_mask`` (B, T).
-            A sequence that is padding alone is left out.
+        batches: what the model takes, each with ``input_ids`` (B, T) and, where there is padding, ``attention_mask``
+            (B, T). A sequence that is padding alone is left out.
         kinds: which tensors to measure.
 
     Raises:
