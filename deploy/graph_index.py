@@ -35,7 +35,7 @@ class GraphIndex:
 
     def __init__(self, graph: onnx.GraphProto) -> None:
         self.nodes: tuple[onnx.NodeProto, ...] = tuple(graph.node)
-        self.initializers = {tensor.name: tensor for tensor in graph.initializer}
+        self.initializers: dict[str, onnx.TensorProto] = {tensor.name: tensor for tensor in graph.initializer}
         self.inputs = tuple(value.name for value in graph.input if value.name not in self.initializers)
         self.outputs = tuple(value.name for value in graph.output)
         self._producers: dict[str, onnx.NodeProto] = {}
@@ -92,7 +92,7 @@ class GraphIndex:
             return self.initializers[tensor]
         node = self._producers.get(tensor)
         value: Any = attribute(node, "value", None) if node is not None and node.op_type == "Constant" else None
-        return value if isinstance(value, onnx.TensorProto) else None  # type: ignore[no-any-return]
+        return value if isinstance(value, onnx.TensorProto) else None
 
     def before_moves(self, tensor: str) -> str:
         """The tensor whose values ``tensor`` only rearranges."""

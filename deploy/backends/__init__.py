@@ -1,0 +1,1 @@
+"""Runtimes behind one interface: open an artifact, feed it, read its outputs."""

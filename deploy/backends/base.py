@@ -1,0 +1,102 @@
+"""What every backend answers."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from types import TracebackType
+from typing import Self
+
+import numpy as np
+
+Feeds = dict[str, np.ndarray]
+
+
+class Backend(ABC):
+    """An opened artifact. A context manager; after ``close`` it answers no more."""
+
+    name: str
+    """As in ``--backend``."""
+    precision: str
+    """What its matrix products run in: ``float32``, ``bfloat16``, or ``int8 + float32`` with what runs beside them."""
+    input_types: dict[str, np.dtype]
+    """Element type of each input."""
+    input_shapes: dict[str, tuple[int | str, ...]]
+    """Sizes of each input; a name stands for a size that is free but the same wherever the name stands."""
+
+    @property
+    def input_names(self) -> tuple[str, ...]:
+        """Inputs, in the graph's order."""
+        return tuple(self.input_types)
+
+    def infer(self, feeds: Feeds, /) -> dict[str, np.ndarray]:
+        """Run once.
+
+        Args:
+            feeds: one array per input; integers of another width are converted.
+
+        Returns:
+            Outputs by name, in arrays of their own.
+
+        Raises:
+            ValueError: an input is missing or unknown, or its shape does not fit.
+        """
+        if unknown := sorted(set(feeds) - set(self.input_types)):
+            raise ValueError(f"unknown input '{unknown[0]}'; the graph takes {', '.join(self.input_types)}")
+        if missing := [name for name in self.input_types if name not in feeds]:
+            raise ValueError(f"input '{missing[0]}' is missing; the graph takes {', '.join(self.input_types)}")
+        check_shapes(feeds, self.input_shapes)
+        return self._run({name: _as_type(feeds[name], kind, name) for name, kind in self.input_types.items()})
+
+    @abstractmethod
+    def _run(self, feeds: Feeds) -> dict[str, np.ndarray]:
+        """Run once on checked feeds."""
+
+    def fix_shapes(self, feeds: Feeds) -> None:  # noqa: B027 - a hint that a backend may have no use for
+        """Prepare for many calls with exactly the shapes of ``feeds``, where that makes them faster.
+
+        May take a second. Other shapes keep working. Call it before warming up.
+        """
+
+    @abstractmethod
+    def describe(self) -> dict[str, str]:
+        """Facts for a report: backend, version, device, precision, threads."""
+
+    @abstractmethod
+    def close(self) -> None:
+        """Free what the runtime holds."""
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+
+def check_shapes(feeds: Feeds, shapes: dict[str, tuple[int | str, ...]]) -> None:
+    """Refuse feeds that do not fit each other; some runtimes would read past the end of the shorter one.
+
+    Raises:
+        ValueError: a wrong rank, a wrong fixed size, or two inputs that disagree on a named size.
+    """
+    sizes: dict[str, tuple[str, int]] = {}
+    for name, expected in shapes.items():
+        shape = feeds[name].shape
+        text = f"({', '.join(str(size) for size in expected)})"
+        if len(shape) != len(expected):
+            raise ValueError(f"input '{name}' has shape {shape}; expected {text}")
+        for size, wanted in zip(shape, expected, strict=True):
+            if isinstance(wanted, int):
+                if size != wanted:
+                    raise ValueError(f"input '{name}' has shape {shape}; expected {text}")
+            elif (known := sizes.setdefault(wanted, (name, size)))[1] != size:
+                raise ValueError(f"'{wanted}' is {size} in input '{name}' and {known[1]} in input '{known[0]}'")
+
+
+def _as_type(array: np.ndarray, kind: np.dtype, name: str) -> np.ndarray:
+    if array.dtype == kind:
+        return array
+    if array.dtype.kind in "iu" and kind.kind in "iu":
+        return array.astype(kind)
+    raise ValueError(f"input '{name}' is {array.dtype}; expected {kind}")

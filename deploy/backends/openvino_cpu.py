@@ -1,0 +1,113 @@
+"""OpenVINO on the CPU: the default, because it runs the Q/DQ graph that goes to TensorRT in integers, and fast."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any, Literal, get_args
+
+import numpy as np
+
+from deploy.backends.artifact import read_artifact
+from deploy.backends.base import Backend, Feeds
+
+try:
+    import openvino
+except ImportError as error:
+    raise ImportError("openvino is not installed: pip install 'quietformer[cpu]'") from error
+
+Precision = Literal["f32", "default"]
+_NAMES = {"f32": "float32", "bf16": "bfloat16", "f16": "float16", "dynamic": "float32"}
+_PRODUCTS = ("FullyConnected", "MatMul", "Convolution")
+
+
+class OpenVinoBackend(Backend):
+    """An ONNX graph in OpenVINO, tuned for latency.
+
+    Args:
+        path: ONNX file.
+        threads: None lets the runtime choose.
+        precision: of everything that is not integer. ``default`` is the runtime's own choice: bfloat16 where the
+            processor has it. None takes ``f32`` for a quantized graph, so that its accuracy does not depend on the
+            processor, and ``default`` for a float graph, whose 16-bit form is the honest baseline.
+
+    Raises:
+        FileNotFoundError: no such file.
+        ValueError: unknown precision, or not a model that the runtime accepts.
+    """
+
+    name = "openvino"
+
+    def __init__(self, path: Path, *, threads: int | None = None, precision: Precision | None = None) -> None:
+        if precision is not None and precision not in get_args(Precision):
+            raise ValueError(f"unknown precision '{precision}'; known are {', '.join(get_args(Precision))}")
+        artifact = read_artifact(path)
+        self.input_shapes = artifact.input_shapes
+        self._config: dict[str, Any] = {"PERFORMANCE_HINT": "LATENCY"}
+        if threads is not None:
+            self._config["INFERENCE_NUM_THREADS"] = threads
+        if (precision or ("f32" if artifact.is_quantized else "default")) == "f32":
+            self._config["INFERENCE_PRECISION_HINT"] = "f32"
+        self._core = openvino.Core()
+        self._source = artifact.source
+        try:
+            compiled = self._compile()
+        except RuntimeError as error:
+            raise ValueError(f"OpenVINO does not accept {path}: {_last_line(error)}") from error
+        self.input_types = {port.any_name: np.dtype(port.element_type.to_dtype()) for port in compiled.inputs}
+        self._outputs = [port.any_name for port in compiled.outputs]
+        self._threads = str(compiled.get_property("INFERENCE_NUM_THREADS"))
+        rest = _NAMES[compiled.get_property("INFERENCE_PRECISION_HINT").to_string()]
+        integer, total = _integer_products(compiled)
+        self._integer_products = f"{integer} of {total}"
+        self.precision = f"int8 + {rest}" if integer else rest
+        self._request: Any = compiled.create_infer_request()
+        self._fixed: dict[tuple[tuple[int, ...], ...], Any] = {}
+
+    def _compile(self, shapes: dict[str, tuple[int, ...]] | None = None) -> Any:
+        model = self._core.read_model(self._source)
+        if shapes is not None:
+            model.reshape({name: list(shape) for name, shape in shapes.items()})
+        return self._core.compile_model(model, "CPU", self._config)
+
+    def fix_shapes(self, feeds: Feeds) -> None:
+        """Compile once more with static shapes, about a tenth faster at batch 1; only the latest shapes are kept."""
+        shapes = {name: feeds[name].shape for name in self.input_types}
+        self._fixed = {tuple(shapes.values()): self._compile(shapes).create_infer_request()}
+
+    def _run(self, feeds: Feeds) -> dict[str, np.ndarray]:
+        request = self._fixed.get(tuple(array.shape for array in feeds.values()), self._request)
+        try:
+            results = request.infer(feeds)
+        except RuntimeError as error:
+            raise ValueError(f"OpenVINO cannot run these feeds: {_last_line(error)}") from error
+        return {name: np.array(value) for name, value in zip(self._outputs, results.values(), strict=True)}
+
+    def describe(self) -> dict[str, str]:
+        """See :meth:`Backend.describe`."""
+        return {
+            "backend": self.name,
+            "version": str(openvino.__version__),
+            "device": str(self._core.get_property("CPU", "FULL_DEVICE_NAME")),
+            "precision": self.precision,
+            "integer_products": self._integer_products,
+            "threads": self._threads,
+        }
+
+    def close(self) -> None:
+        """Free the compiled models."""
+        self._request = None
+        self._fixed = {}
+
+
+def _integer_products(compiled: Any) -> tuple[int, int]:
+    """How many matrix products of the executed graph run in integers, and how many there are (attention kernels aside)."""
+    kinds = []
+    for node in compiled.get_runtime_model().get_ordered_ops():
+        facts = node.get_rt_info()
+        if facts["layerType"].astype(str).startswith(_PRODUCTS):
+            kinds.append(facts["runtimePrecision"].astype(str))
+    return sum(kind in ("i8", "u8") for kind in kinds), len(kinds)
+
+
+def _last_line(error: Exception) -> str:
+    return str(error).strip().splitlines()[-1]
