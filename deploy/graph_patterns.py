@@ -13,7 +13,7 @@ import onnx
 
 from deploy.graph_index import GraphIndex, attribute
 
-ACTIVATIONS = frozenset({"Gelu", "Relu", "Tanh"})
+ACTIVATIONS = frozenset({"Gelu", "Relu", "Tanh", "Sigmoid"})
 """Functions that one integer kernel applies after a linear layer: nothing is quantized between the two."""
 
 

@@ -6,8 +6,8 @@ biases, the insides of LayerNorm, softmax and activation functions, and the grap
 
 Tensors of one encoder layer (``*``: only with a gate), by kind:
 
-    linear_output      queries, keys, values, attention output, FFN output, logits of a gate*; a layer that goes into
-                       an activation function has none, its site is ``activation_output``
+    linear_output      queries, keys, values, attention output, FFN output; a layer that goes into an activation
+                       function has none, it is quantized after that function only
     scores             after the scale and before the mask
     probabilities      after the softmax and its clip
     gate_probability*  after the gate's sigmoid; the hidden layer of an MLP gate is an ``activation_output``

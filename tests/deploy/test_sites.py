@@ -75,9 +75,8 @@ def test_the_paper_profile_takes_the_gate_path_and_the_gated_context(gate: str, 
     assert kinds["gs_0"] == "gate_probability"
     assert kinds["ctx_0"] == "context"
     assert hidden.items() <= kinds.items()
-    assert kinds["gl_0"] == "linear_output"
     assert kinds["c4_0"] == "values_mixed"
-    assert not {"hl_0", "joined_0"} & set(kinds)
+    assert not {"gl_0", "hl_0", "joined_0"} & set(kinds)
 
 
 @pytest.mark.parametrize("softmax", ["vanilla", "folded", "literal", "off_by_one"])
