@@ -61,7 +61,7 @@ class Histogram:
 
     def add(self, values: NDArray[np.floating[Any]]) -> None:
         """Count finite values that lie within the range of the last :meth:`fit`."""
-        # Multiplying by a power of two is exact, so the floor is too.
+        # Multiplying by a power of two is exact, so the floor is too; only what underflows (|x| < 2^-149 widths) becomes 0.
         exact = np.float32 if abs(self.exponent) <= _LARGEST_FLOAT32_EXPONENT else np.float64
         positions = np.multiply(values, exact(math.ldexp(1.0, -self.exponent)), dtype=np.result_type(values, exact))
         np.floor(positions, out=positions)

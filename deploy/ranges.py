@@ -87,7 +87,7 @@ def choose_range(
     low, high = with_zero(statistics.low, statistics.high)
     if method == "running-minmax":
         low, high = with_zero(statistics.running_low, statistics.running_high)
-    elif method in HISTOGRAM_METHODS and not statistics.unit_interval:
+    elif method in HISTOGRAM_METHODS and not statistics.unit_interval and statistics.low < statistics.high:
         if statistics.histogram is None:
             raise ValueError(f"method '{method}' needs histograms; this calibration kept only the extremes")
         if method == "percentile":
@@ -113,21 +113,26 @@ def range_warning(statistics: TensorStatistics) -> str | None:
 
 
 def _percentile_range(statistics: TensorStatistics, percentile: float, *, symmetric: bool) -> tuple[float, float]:
+    """Ends beyond which ``100 - percentile`` % of the values lie; values are even within a bin, exact zeros are at 0."""
     histogram = statistics.histogram
     assert histogram is not None
-    edges, below = bin_edges(statistics), np.concatenate(([0], np.cumsum(histogram.counts)))
     low, high = with_zero(statistics.low, statistics.high)
-    if statistics.low == statistics.high:
-        return low, high
+    edges, counts = bin_edges(statistics), histogram.counts.copy()
+    zero_bin = -histogram.start
+    if histogram.zeros:
+        counts[zero_bin] -= histogram.zeros
+    below = np.concatenate(([0], np.cumsum(counts)))
+    kept = percentile / 100 * histogram.total
     if symmetric:
-        # Share of values with |x| <= t, on the grid of all edges' absolute values; values are even within a bin.
+        # How many values other than 0 have |x| <= t, at the absolute values of all edges.
         ends = np.unique(np.abs(np.concatenate((edges, [0.0]))))
-        inside = np.interp(ends, edges, below, left=0, right=below[-1]) - np.interp(
-            -ends, edges, below, left=0, right=below[-1]
-        )
-        cut = float(np.interp(percentile / 100 * histogram.total, np.maximum.accumulate(inside), ends))
+        inside = [np.interp(at, edges, below, left=0, right=below[-1]) for at in (ends, -ends)]
+        cut = float(np.interp(kept, histogram.zeros + np.maximum.accumulate(inside[0] - inside[1]), ends))
         # More zeros than the percentile keeps: the cut would swallow the whole tensor.
         return (max(low, -cut), min(high, cut)) if cut > 0 else (low, high)
-    quantiles = np.interp(np.array([100 - percentile, percentile]) / 100 * histogram.total, below, edges)
+    if histogram.zeros:
+        edges = np.insert(edges, zero_bin, 0.0)
+        below = np.concatenate((below[: zero_bin + 1], below[zero_bin:] + histogram.zeros))
+    quantiles = np.interp([histogram.total - kept, kept], below, edges)
     cut_low, cut_high = with_zero(float(quantiles[0]), float(quantiles[1]))
     return (cut_low, cut_high) if cut_low < cut_high else (low, high)
