@@ -26,6 +26,8 @@ class Attention:
     """Two products of activations around a softmax, with or without a clip and a gate."""
 
     qk: onnx.NodeProto
+    softmax: onnx.NodeProto
+    """``Softmax``, or the ``Div`` of a written-out one."""
     pv: onnx.NodeProto
     scores: str
     """After the scale, before the mask."""
@@ -47,11 +49,12 @@ def _as_attention(index: GraphIndex, pv: onnx.NodeProto) -> Attention | None:
         return None
     softmax = _normaliser(index, pv.input[0])
     qk = _product_before(index, softmax.input[0]) if softmax is not None else None
-    if qk is None:
+    if softmax is None or qk is None:
         return None
     context, gate_probability = _follow_context(index, pv.output[0])
     return Attention(
         qk=qk,
+        softmax=softmax,
         pv=pv,
         scores=_after_scale(index, qk.output[0]),
         probabilities=pv.input[0],
@@ -121,3 +124,18 @@ def _gate_of(index: GraphIndex, tensor: str) -> str | None:
     if node.op_type == "Mul" and len(dynamic := index.dynamic_inputs(node)) == 1:
         return _gate_of(index, dynamic[0])
     return None
+
+
+def nodes_before_softmax(index: GraphIndex, attention: Attention) -> list[str]:
+    """First outputs of the nodes from the product of queries and keys (left out) up to the softmax (included)."""
+    path = {attention.qk.output[0]}
+    found: list[str] = []
+    for node in index.nodes:
+        if path & set(node.input):
+            if node is attention.softmax or node.op_type in _BEFORE_SOFTMAX:
+                found.append(node.output[0])
+            if node is attention.softmax:
+                break
+            if node.op_type in _BEFORE_SOFTMAX:
+                path.update(node.output)
+    return found

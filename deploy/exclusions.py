@@ -13,6 +13,8 @@ from fnmatch import fnmatchcase
 from deploy.profiles import Profile
 from deploy.sites import ActivationSite, FloatLinear, SiteList
 
+EXCLUDED = "excluded by the user"
+"""Reason of a layer that a pattern left in float."""
 _NAMES_SHOWN = 5
 
 
@@ -45,7 +47,7 @@ def exclude_sites(sites: SiteList, patterns: Sequence[str], profile: Profile) ->
         weights = tuple(site for site in weights if site.kind != "linear" or site.reader.node.input[0] not in tensors)
     kept = {site.reader.node.output[0] for site in weights}
     left = tuple(
-        FloatLinear(node=site.reader.node, reason="excluded by the user")
+        FloatLinear(node=site.reader.node, reason=EXCLUDED)
         for site in sites.weights
         if site.kind == "linear" and site.reader.node.output[0] not in kept
     )

@@ -68,18 +68,18 @@ class GraphIndex:
         return tensor in self._constants
 
     def constant_shape(self, tensor: str) -> tuple[int, ...] | None:
-        """Shape of a stored constant, also seen through ``Transpose`` and ``Identity``; None for anything else."""
+        """Shape of a stored constant, also seen through ``Transpose``, ``Identity`` and dequantization; else None."""
         stored = self._stored(tensor)
         if stored is not None:
             return tuple(stored.dims)
         node = self._producers.get(tensor)
-        if node is None or node.op_type not in ("Transpose", "Identity"):
+        if node is None or node.op_type not in ("Transpose", "Identity", "QuantizeLinear", "DequantizeLinear"):
             return None
         inner = self.constant_shape(node.input[0])
         return None if inner is None else tuple(inner[axis] for axis in _permutation(node, len(inner)))
 
     def constant_value(self, tensor: str) -> np.ndarray:
-        """Values of a tensor for which :meth:`constant_shape` has an answer."""
+        """Values of a tensor of a float graph for which :meth:`constant_shape` has an answer."""
         stored = self._stored(tensor)
         if stored is not None:
             return onnx.numpy_helper.to_array(stored)
@@ -122,6 +122,6 @@ def attribute(node: onnx.NodeProto, name: str, default: Any) -> Any:
 
 
 def _permutation(node: onnx.NodeProto, rank: int) -> tuple[int, ...]:
-    if node.op_type == "Identity":
+    if node.op_type != "Transpose":
         return tuple(range(rank))
     return tuple(attribute(node, "perm", range(rank - 1, -1, -1)))

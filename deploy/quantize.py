@@ -5,6 +5,7 @@ sites of the profile -> minus exclusions -> scales from the cache, integers from
 
 from __future__ import annotations
 
+import json
 import shutil
 from collections import Counter
 from collections.abc import Callable, Sequence
@@ -16,7 +17,7 @@ from typing import Literal, Protocol, get_args
 import onnx
 
 from deploy.calibration_cache import CalibrationCache
-from deploy.exclusions import exclude_sites
+from deploy.exclusions import EXCLUDED, exclude_sites
 from deploy.files import atomic_path, refuse_existing
 from deploy.graph_index import GraphIndex
 from deploy.graph_info import TOKENIZER_FILE, GraphInfo, load_graph
@@ -30,6 +31,9 @@ from deploy.weights import quantize_weight
 
 WeightRanges = Literal["minmax", "mse", "per-channel"]
 Progress = Callable[[str], None]
+
+EXCLUDED_KEY = "quietformer_excluded"
+"""Metadata of a quantized graph: names of the linear layers that the user left in float, as a JSON list."""
 
 
 class Ranges(Protocol):
@@ -152,6 +156,9 @@ def quantize(
         float_sha256=float_sha256,
         not_for_accuracy=info.not_for_accuracy or cache.not_for_accuracy,
     ).write(model)
+    excluded = sorted(left.node.name for left in sites.float_linears if left.reason == EXCLUDED)
+    if excluded:
+        model.metadata_props.add(key=EXCLUDED_KEY, value=json.dumps(excluded))
     report(f"writing {out}")
     with atomic_path(out) as temporary:
         onnx.save(model, temporary)

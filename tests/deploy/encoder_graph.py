@@ -5,6 +5,7 @@ Legend: B batch, T length, D features (32), H heads (2), F inner features (64), 
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -161,15 +162,19 @@ def _fill(model: onnx.ModelProto, recipe: EncoderRecipe) -> None:
         node.name = f"encoder/{node.op_type}_{place}"
 
 
-def from_text(text: str, *, seed: int = 0) -> onnx.ModelProto:
-    """Parse a model; tensors declared in ``<...>`` without a value become random float32 initializers."""
-    model = onnx.parser.parse_model(f'<ir_version: 10, opset_import: ["" : 20]>\n{text}')
+def from_text(
+    text: str, *, seed: int = 0, positive: Collection[str] = (), zeros: Collection[str] = ()
+) -> onnx.ModelProto:
+    """Parse a model; tensors declared in ``<...>`` without a value become random initializers of their type."""
+    model = onnx.parser.parse_model(f'<ir_version: 10, opset_import: ["" : 20, "far" : 1]>\n{text}')
     generator = np.random.default_rng(seed)
     known = {tensor.name for tensor in model.graph.initializer}
     for value in model.graph.value_info:
         shape = [dim.dim_value for dim in value.type.tensor_type.shape.dim]
         if value.name not in known:
-            array = generator.standard_normal(shape).astype(np.float32)
+            kind = onnx.helper.tensor_dtype_to_np_dtype(value.type.tensor_type.elem_type)
+            array = (generator.standard_normal(shape) * (1 if kind.kind == "f" else 20)).astype(kind)
+            array = np.abs(array) + 1 if value.name in positive else array * (value.name not in zeros)
             model.graph.initializer.append(onnx.numpy_helper.from_array(array, value.name))
     for place, node in enumerate(model.graph.node):
         node.name = f"{node.op_type}_{place}"

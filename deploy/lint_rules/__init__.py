@@ -1,0 +1,1 @@
+"""Rules of ``lint``: what breaks TensorRT's parser, an integer kernel, or accuracy."""
