@@ -9,7 +9,11 @@ import numpy as np
 import onnx
 import onnx_ir as ir
 from onnx_ir.passes import common
-from onnxscript import optimizer
+
+try:
+    from onnxscript import optimizer
+except ImportError as error:
+    raise ImportError("the export needs onnxscript; pip install 'quietformer[export]'") from error
 
 PARAMETER = "quietformer.parameter"
 """Key in a value's ``meta``: the path of the parameter or buffer it holds. Constants of the trace have none."""
@@ -89,7 +93,7 @@ def _constant_target(before: ir.Shape | None, after: ir.Shape | None) -> list[in
     for place, dim in enumerate(after):
         if isinstance(dim, int):
             target.append(dim)
-        elif place < len(before) and before[place] == dim:
+        elif place < len(before) and dim.value is not None and before[place] == dim:
             target.append(0)
         else:
             target.append(-1)
@@ -110,8 +114,20 @@ def drop_useless_reshapes(model: ir.Model) -> None:
             target = ir.convenience.get_const_tensor(node.inputs[1]) if node.inputs[1] is not None else None
             if one_dim and target is not None and target.numpy().tolist() == [-1]:
                 node.outputs[0].replace_all_uses_with(vector)
-        elif node.op_type == "Slice" and source.shape is not None and source.shape == node.outputs[0].shape:
+        elif node.op_type == "Slice" and _keeps_everything(node):
             node.outputs[0].replace_all_uses_with(source)
+
+
+def _keeps_everything(slice_node: ir.Node) -> bool:
+    """Whether a ``Slice`` forwards has the shape of its input, every dimension known by number or name."""
+    source, output = slice_node.inputs[0], slice_node.outputs[0]
+    steps = slice_node.inputs[4] if len(slice_node.inputs) > 4 else None
+    tensor = ir.convenience.get_const_tensor(steps) if steps is not None else None
+    if steps is not None and (tensor is None or (tensor.numpy() != 1).any()):
+        return False
+    if source is None or source.shape is None or source.shape != output.shape:
+        return False
+    return all(isinstance(dim, int) or dim.value is not None for dim in source.shape)
 
 
 def _spans_one_dim(shape_node: ir.Node) -> bool:

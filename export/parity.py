@@ -118,7 +118,8 @@ def _largest_difference(actual: np.ndarray, expected: np.ndarray, mask_BT: np.nd
 def reference_output(model: PreTrainedModel, feeds: dict[str, np.ndarray], interface: GraphInterface) -> np.ndarray:
     """The model's own output for ``feeds``, float32."""
     with torch.no_grad():
-        outputs = model(**{name: torch.from_numpy(array.astype(np.int64)) for name, array in feeds.items()})
+        tensors = {name: torch.from_numpy(array.astype(np.int64)) for name, array in feeds.items()}
+        outputs = model(**tensors, return_dict=True)
     output: np.ndarray = getattr(outputs, interface.output).numpy()
     return output
 

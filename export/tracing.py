@@ -77,7 +77,10 @@ class TracedModel(nn.Module):
         if token_type_ids is None:  # one type for all tokens: its embedding becomes a constant of the graph
             token_type_ids = torch.zeros(1, 1, dtype=torch.int64)
         outputs = self.model(
-            input_ids=input_ids, attention_mask=self.mask(attention_mask), token_type_ids=token_type_ids
+            input_ids=input_ids,
+            attention_mask=self.mask(attention_mask),
+            token_type_ids=token_type_ids,
+            return_dict=True,
         )
         output: Tensor = getattr(outputs, self.interface.output)
         return output

@@ -16,7 +16,7 @@ LAYER = "encoder.layer.1.attention.self"
 
 @pytest.fixture
 def gated(export_tiny: ExportTiny) -> Exported:
-    return export_tiny("clipped", "mlp", lowering="folded")
+    return export_tiny("clipped", "mlp")
 
 
 @pytest.fixture

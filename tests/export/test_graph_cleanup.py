@@ -51,7 +51,9 @@ def test_a_matrix_that_is_also_a_table_is_kept_in_both_layouts() -> None:
     expected = _run(model, x)
     clean_up(model)
     assert _operators(model) == ["Gather", "MatMul"]
-    assert sorted(value.const_value.shape for value in model.graph.initializers.values() if value.const_value) == [
+    assert sorted(
+        value.const_value.numpy().shape for value in model.graph.initializers.values() if value.const_value
+    ) == [
         (3, 4),
         (4, 3),
     ]
@@ -90,6 +92,27 @@ def test_a_reshape_with_two_new_unknown_dimensions_keeps_its_computed_shape() ->
     )
     clean_up(model)
     assert "Concat" in _operators(model)
+
+
+@pytest.mark.parametrize(("starts", "ends", "step", "kept"), [(0, 9, 1, []), (-1, -9, -1, ["Slice"])])
+def test_a_slice_that_keeps_everything_goes_and_one_that_reverses_stays(
+    starts: int, ends: int, step: int, kept: list[str]
+) -> None:
+    model = _model(
+        f"""g (float[3] x) => (float[3] y) <float[3] a> {{
+            s = Constant<value_ints = [{starts}]>()
+            e = Constant<value_ints = [{ends}]>()
+            axis = Constant<value_ints = [0]>()
+            step = Constant<value_ints = [{step}]>()
+            a = Slice(x, s, e, axis, step)
+            y = Exp(a)
+        }}"""
+    )
+    x = np.array([1, 2, 3], dtype=np.float32)
+    expected = _run(model, x)
+    clean_up(model)
+    assert _operators(model) == [*kept, "Exp"]
+    np.testing.assert_array_equal(_run(model, x), expected)
 
 
 def test_constants_are_not_shared_between_nodes() -> None:

@@ -45,7 +45,7 @@ def test_feeds_are_padded_at_random_and_the_same_for_the_same_seed() -> None:
 
 def _changed(path: Path, out: Path, *, to: float) -> Path:
     model = onnx.load(path)
-    bias = next(tensor for tensor in model.graph.initializer if tensor.name == "encoder.layer.1.output.LayerNorm.bias")
+    bias = next(tensor for tensor in model.graph.initializer if tensor.name == "encoder.layer.0.output.LayerNorm.bias")
     values = numpy_helper.to_array(bias).copy()
     values[3] += to
     bias.CopyFrom(numpy_helper.from_array(values, bias.name))
@@ -57,7 +57,7 @@ def _changed(path: Path, out: Path, *, to: float) -> Path:
 def test_a_graph_that_disagrees_is_refused_with_shape_and_difference(
     export_tiny: ExportTiny, tmp_path: Path, change: float, said: str
 ) -> None:
-    exported = export_tiny()
+    exported = export_tiny(model={"num_layers": 1})
     wrong = _changed(exported.path, tmp_path / "wrong.onnx", to=change)
     with pytest.raises(ValueError, match=f"disagree at batch 1, length 7: largest absolute difference .* {said}"):
         check_parity(wrong, exported.model, _interface(), vocab_size=100, pad_token_id=0)
