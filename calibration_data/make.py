@@ -94,7 +94,7 @@ def load_set(path: Path, *, batch_size: int = 16) -> tuple[list[dict[str, np.nda
     if not path.is_file():
         raise FileNotFoundError(f"no calibration set at {path}")
     try:
-        with np.load(path, allow_pickle=False) as stored:
+        with path.open("rb") as stream, np.load(stream, allow_pickle=False) as stored:
             arrays = {name: stored[name] for name in stored.files}
     except Exception as error:  # zipfile, numpy and OS errors alike
         raise ValueError(f"{path} is not an npz file with arrays: {error}") from error
