@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 
 from calibration_data import sets
+from calibration_data.docstrings import collect_sentences
 from calibration_data.make import load_set, make_set
 from calibration_data.sets import SAMPLE_FILE, find_set, named_sets, set_texts
 from deploy.files import sha256_file
@@ -78,8 +79,7 @@ def test_the_text_set_is_the_callers_own_file(tokenizer_file: Path, tmp_path: Pa
 
 def test_docstrings_are_identified_by_their_content(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     (tmp_path / "m.py").write_text('"""This is the only sentence of a very small package."""')
-    collect = sets.collect_sentences
-    monkeypatch.setattr(sets, "collect_sentences", lambda limit: collect({"small": tmp_path}, limit=limit))
+    monkeypatch.setattr(sets, "collect_sentences", lambda limit: collect_sentences({"small": tmp_path}, limit=limit))
     texts, identity = set_texts("docstrings")
     assert texts == ["This is the only sentence of a very small package."]
     assert (identity["kind"], identity["count"], identity["packages"]) == ("docstrings", 1, {"small": 1})

@@ -17,7 +17,7 @@ from onnx.reference import ReferenceEvaluator
 from deploy import calibrate as calibrate_module
 from deploy.calibrate import calibrate
 from deploy.calibration_cache import CalibrationCache
-from deploy.sites import observed_tensors
+from deploy.sites import ObservedTensor, observed_tensors
 from tests.deploy.encoder_graph import EncoderRecipe, V, encoder
 
 DATA = {"kind": "files", "files": []}
@@ -69,7 +69,7 @@ def test_extremes_equal_those_of_the_reference_evaluator_at_real_positions(model
     evaluator = ReferenceEvaluator(model)
     real: dict[str, list[np.ndarray]] = {name: [] for name in names}
     for batch in batches:
-        for name, array in zip(names, evaluator.run(names, batch), strict=True):  # type: ignore[arg-type]
+        for name, array in zip(names, evaluator.run(names, batch), strict=True):
             found = []
             for row, mask in zip(array, batch["attention_mask"].astype(bool), strict=True):
                 axes = [axis for axis, size in enumerate(row.shape) if size == mask.size][-2:]
@@ -124,7 +124,7 @@ def test_padding_on_the_left_is_left_out_as_well(tmp_path: Path) -> None:
         }"""
     )
     onnx.save(model, tmp_path / "m.onnx")
-    watched = [calibrate_module.ObservedTensor(name="out", kind="linear_output", unit_interval=False)]
+    watched = [ObservedTensor(name="out", kind="linear_output", unit_interval=False)]
     ids = np.array([[99, 99, 5, 7], [99, 2, 3, 4]])
     cache = run(
         tmp_path / "m.onnx", [{"input_ids": ids, "attention_mask": (ids != 99).astype(np.int64)}], observed=watched
@@ -195,7 +195,7 @@ def test_non_finite_values_at_padded_positions_do_not_matter(tmp_path: Path) -> 
         }"""
     )
     onnx.save(model, tmp_path / "m.onnx")
-    watched = [calibrate_module.ObservedTensor(name="out", kind="linear_output", unit_interval=False)]
+    watched = [ObservedTensor(name="out", kind="linear_output", unit_interval=False)]
     feeds = {"input_ids": np.array([[2, 0, 4], [1, 5, 0]]), "attention_mask": np.array([[1, 0, 1], [1, 1, 0]])}
     assert run(tmp_path / "m.onnx", [feeds], observed=watched).tensors["out"].high == 1.0
 

@@ -27,7 +27,7 @@ def test_values_equal_the_reference_evaluator(model_path: Path) -> None:
     reference.graph.output.extend(onnx.ValueInfoProto(name=name) for name in NAMES)
     from onnx.reference import ReferenceEvaluator
 
-    expected = ReferenceEvaluator(reference).run(NAMES, feeds())  # type: ignore[arg-type]
+    expected = ReferenceEvaluator(reference).run(NAMES, feeds())
     found = WatchedGraph(model_path).open(NAMES).run(feeds())
     assert list(found) == NAMES
     for name, array in zip(NAMES, expected, strict=True):
@@ -55,7 +55,11 @@ def test_external_weights_are_used_from_where_they_are(model_path: Path, tmp_pat
     folder = tmp_path / "external"
     folder.mkdir()
     onnx.save(
-        onnx.load(model_path), folder / "m.onnx", save_as_external_data=True, location="m.onnx.data", size_threshold=1024
+        onnx.load(model_path),
+        folder / "m.onnx",
+        save_as_external_data=True,
+        location="m.onnx.data",
+        size_threshold=1024,
     )
     graph = WatchedGraph(folder / "m.onnx")
     assert external_files(graph.structure) == ["m.onnx.data"]
