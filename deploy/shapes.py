@@ -1,0 +1,81 @@
+"""Input shapes as trtexec writes them: ``input_ids:1x128,attention_mask:1x128``, or ``1x128`` for all inputs."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+
+Shapes = dict[str, tuple[int, ...]]
+
+_SIZES = re.compile(r"[1-9]\d*(x[1-9]\d*)*")
+
+
+def parse_shapes(text: str, input_names: Sequence[str]) -> Shapes:
+    """Shape of every input.
+
+    Args:
+        text: one shape for all inputs, or ``name:shape`` for each, joined by commas.
+        input_names: inputs of the graph.
+
+    Raises:
+        ValueError: not of this form, an unknown input, or one without a shape.
+    """
+    if ":" not in text:
+        return dict.fromkeys(input_names, _sizes(text, text))
+    shapes: Shapes = {}
+    for part in text.split(","):
+        name, colon, sizes = part.strip().rpartition(":")
+        if not colon:
+            raise ValueError(f"'{part}' in '{text}' has no input name; expected for example input_ids:1x128")
+        if name not in input_names:
+            raise ValueError(f"unknown input '{name}' in '{text}'; the graph takes {', '.join(input_names)}")
+        if name in shapes:
+            raise ValueError(f"input '{name}' has two shapes in '{text}'")
+        shapes[name] = _sizes(sizes, text)
+    if missing := [name for name in input_names if name not in shapes]:
+        raise ValueError(f"input '{missing[0]}' has no shape in '{text}'")
+    return shapes
+
+
+def format_shapes(shapes: Mapping[str, Sequence[int]]) -> str:
+    """The text that :func:`parse_shapes` reads."""
+    return ",".join(f"{name}:{'x'.join(map(str, sizes))}" for name, sizes in shapes.items())
+
+
+def check_profile(
+    graph: Mapping[str, Sequence[int | str]], *, smallest: Shapes, usual: Shapes, largest: Shapes
+) -> None:
+    """Check a range of shapes against a graph's inputs.
+
+    Args:
+        graph: sizes of each input, a name where a size is free.
+        smallest: least sizes.
+        usual: sizes to be fastest at.
+        largest: greatest sizes.
+
+    Raises:
+        ValueError: an input is missing or unknown, a rank or fixed size differs, or sizes are out of order.
+    """
+    for shapes in (smallest, usual, largest):
+        if odd := sorted(set(shapes) ^ set(graph)):
+            raise ValueError(
+                f"input '{odd[0]}' is not in both the graph ({', '.join(graph)}) and {format_shapes(shapes)}"
+            )
+        for name, sizes in shapes.items():
+            fixed = [size for size in graph[name] if isinstance(size, int)]
+            fits = len(sizes) == len(graph[name]) and all(
+                not isinstance(wanted, int) or size == wanted for size, wanted in zip(sizes, graph[name], strict=True)
+            )
+            if not fits:
+                what = f"fixed sizes {fixed}" if fixed else f"{len(graph[name])} sizes"
+                raise ValueError(f"shape {'x'.join(map(str, sizes))} does not fit input '{name}', which has {what}")
+    for name in graph:
+        for low, middle, high in zip(smallest[name], usual[name], largest[name], strict=True):
+            if not low <= middle <= high:
+                raise ValueError(f"shapes of input '{name}' are out of order: {low}, {middle}, {high}")
+
+
+def _sizes(sizes: str, text: str) -> tuple[int, ...]:
+    if not _SIZES.fullmatch(sizes):
+        raise ValueError(f"'{sizes}' in '{text}' is no shape; expected positive sizes such as 1x128")
+    return tuple(int(size) for size in sizes.split("x"))
