@@ -78,8 +78,7 @@ def calibrate(
     if (is_random := data.get("kind") == RANDOM_KIND) and not allow_random:
         raise ValueError("random data gives ranges that mean nothing; give real data, or allow random data explicitly")
     graph = WatchedGraph(model_path)
-    observed = observed_tensors(graph.structure) if observed is None else observed
-    graph.release_weights()
+    observed = observed_tensors(graph.structure()) if observed is None else observed
     if not observed:
         raise ValueError(f"{model_path} has no tensor to calibrate: no profile quantizes anything in it")
     statistics = {

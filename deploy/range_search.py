@@ -1,10 +1,13 @@
 """Ranges found by search on a histogram: least squared error, and least divergence.
 
-Legend: K candidate ranges, N filled bins of the histogram. Values count as spread evenly within their bin, except exact
+Legend: N bins from the first filled one to the last, P bins that hold one value only. Values count as spread evenly within their bin, except exact
 zeros, which every range represents without error.
 """
 
 from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Self
 
 import numpy as np
 from numpy.typing import NDArray
@@ -27,35 +30,60 @@ def bin_edges(statistics: TensorStatistics) -> Floats:
     return np.clip(statistics.histogram.edges(), statistics.low, statistics.high)
 
 
+@dataclass(frozen=True, kw_only=True, slots=True)
+class _Density:
+    """A histogram as a density that is constant between edges, exact zeros left out."""
+
+    edges: Floats
+    """From the smallest value to the largest, (N + 1,)."""
+    density: Floats
+    """Values per unit of x, (N,); 0 in a bin that holds one value only."""
+    points: Floats
+    """Bins that hold one value only, (P,): all of a constant tensor."""
+    point_counts: Floats
+    """Values there, (P,)."""
+    total: int
+    """Values, zeros included."""
+
+    @classmethod
+    def of(cls, statistics: TensorStatistics) -> Self:
+        """Density of a tensor."""
+        histogram = statistics.histogram
+        assert histogram is not None
+        edges, counts = bin_edges(statistics), histogram.counts.astype(np.float64)
+        if histogram.zeros:
+            counts[-histogram.start] -= histogram.zeros
+        filled = np.flatnonzero(counts)
+        first, last = (filled[0], filled[-1] + 1) if filled.size else (0, 0)
+        edges, counts = edges[first : last + 1], counts[first:last]
+        widths = np.diff(edges)
+        wide = widths > 0
+        return cls(
+            edges=edges,
+            density=np.divide(counts, widths, out=np.zeros_like(counts), where=wide),
+            points=edges[:-1][~wide],
+            point_counts=counts[~wide],
+            total=statistics.count,
+        )
+
+    def error(self, params: QuantParams) -> float:
+        """Mean squared error of rounding and clipping with ``params``.
+
+        The primitive of the squared error is ``n * scale^3 / 12 + (x - n * scale)^3 / 3`` with ``n = clip(round(x /
+        scale))``: exact inside each bin, however wide the bin is against the scale.
+        """
+        lowest, highest = params.qmin - params.zero_point, params.qmax - params.zero_point
+        steps = np.clip(np.round(self.edges / params.scale), lowest, highest)
+        rests = self.edges - steps * params.scale
+        primitive = steps * (params.scale**3 / 12) + rests * rests * rests / 3
+        spread = np.maximum(np.diff(primitive), 0.0) @ self.density
+        moved = self.points - np.clip(np.round(self.points / params.scale), lowest, highest) * params.scale
+        return float(spread + (moved * moved) @ self.point_counts) / self.total
+
+
 def quantization_error(statistics: TensorStatistics, params: QuantParams) -> float:
-    """Mean squared error that rounding and clipping with ``params`` makes on the histogram.
-
-    The primitive of the squared error of rounding to ``n * scale`` is ``n * scale^3 / 12 + (x - n * scale)^3 / 3``,
-    where ``n = clip(round(x / scale))``: exact inside each bin, however wide the bin is against the scale.
-    """
-    assert statistics.histogram is not None
-    edges = bin_edges(statistics)
-    counts = statistics.histogram.counts.astype(np.float64)
-    zero_bin = -statistics.histogram.start
-    if 0 <= zero_bin < len(counts):
-        counts[zero_bin] -= statistics.histogram.zeros
-    filled = np.flatnonzero(counts)
-    left, right, counts = edges[filled], edges[filled + 1], counts[filled]
-    scale = params.scale
-    lowest, highest = params.qmin - params.zero_point, params.qmax - params.zero_point
-
-    def nearest(x: Floats) -> Floats:
-        return np.clip(np.round(x / scale), lowest, highest)
-
-    def primitive(x: Floats) -> Floats:
-        n = nearest(x)
-        return n * scale**3 / 12 + (x - n * scale) ** 3 / 3
-
-    width = right - left
-    wide = width > 0
-    mean = (left - nearest(left) * scale) ** 2  # a bin that holds one value only
-    mean[wide] = (primitive(right[wide]) - primitive(left[wide])) / width[wide]
-    return float(np.maximum(mean, 0.0) @ counts) / statistics.count
+    """Mean squared error that rounding and clipping with ``params`` makes on the histogram of a tensor."""
+    return _Density.of(statistics).error(params)
 
 
 def least_error_range(statistics: TensorStatistics, *, bits: int, symmetric: bool) -> tuple[float, float]:
@@ -65,9 +93,10 @@ def least_error_range(statistics: TensorStatistics, *, bits: int, symmetric: boo
     when ``symmetric``).
     """
     low, high = with_zero(statistics.low, statistics.high)
+    density = _Density.of(statistics)
 
     def error(candidate: tuple[float, float]) -> float:
-        return quantization_error(statistics, quant_params(*candidate, bits=bits, symmetric=symmetric))
+        return density.error(quant_params(*candidate, bits=bits, symmetric=symmetric))
 
     best, least, best_shares = (low, high), error((low, high)), (1.0, 1.0)
     moved_ends = [(1.0, 1.0)] if symmetric else [(1.0, 0.0), (0.0, 1.0), (1.0, 0.0), (0.0, 1.0)]
@@ -93,7 +122,8 @@ def least_divergence_range(statistics: TensorStatistics, *, bits: int, symmetric
     assert statistics.histogram is not None
     low, high = with_zero(statistics.low, statistics.high)
     magnitudes, width = _magnitudes(statistics)
-    limit = quantization_error(statistics, quant_params(low, high, bits=bits, symmetric=symmetric))
+    density = _Density.of(statistics)
+    limit = density.error(quant_params(low, high, bits=bits, symmetric=symmetric))
     best, least = (low, high), np.inf
     smallest = 2 ** (bits - 1) if symmetric else 2**bits
     for bins in range(len(magnitudes), smallest - 1, -_DIVERGENCE_STRIDE):
@@ -103,9 +133,9 @@ def least_divergence_range(statistics: TensorStatistics, *, bits: int, symmetric
         if levels > bins:
             continue
         divergence = _divergence(magnitudes, bins, levels)
-        if divergence < least and (
-            quantization_error(statistics, quant_params(*candidate, bits=bits, symmetric=symmetric)) <= limit
-        ):
+        if divergence >= least:
+            continue
+        if density.error(quant_params(*candidate, bits=bits, symmetric=symmetric)) <= limit:
             best, least = candidate, divergence
     return best
 

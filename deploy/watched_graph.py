@@ -41,15 +41,13 @@ class WatchedGraph:
 
     def __init__(self, path: Path) -> None:
         self.path = path
-        self.structure = read_structure(path)
-        """The graph; weights in external files are not loaded."""
-        constants = {tensor.name for tensor in self.structure.graph.initializer}
-        self.inputs = [_input_of(value) for value in self.structure.graph.input if value.name not in constants]
+        graph = read_structure(path).graph
+        constants = {tensor.name for tensor in graph.initializer}
+        self.inputs = [_input_of(value) for value in graph.input if value.name not in constants]
 
-    def release_weights(self) -> None:
-        """Forget the weights that the file itself holds; the structure stays readable."""
-        for tensor in self.structure.graph.initializer:
-            tensor.ClearField("raw_data")
+    def structure(self) -> onnx.ModelProto:
+        """The graph, read anew: nobody here holds on to the weights in it."""
+        return read_structure(self.path)
 
     def open(self, tensors: Sequence[str], *, shapes_only: bool = False, threads: int | None = None) -> WatchedSession:
         """A session that computes ``tensors`` (in this order), or only their shapes.
@@ -63,7 +61,7 @@ class WatchedGraph:
             ImportError: ONNX Runtime is not installed.
             ValueError: ONNX Runtime refuses the graph.
         """
-        model = read_structure(self.path)
+        model = self.structure()
         _watch(model.graph, tensors, shapes_only=shapes_only)
         try:
             import onnxruntime  # noqa: PLC0415 - an optional extra

@@ -62,7 +62,7 @@ def test_external_weights_are_used_from_where_they_are(model_path: Path, tmp_pat
         size_threshold=1024,
     )
     graph = WatchedGraph(folder / "m.onnx")
-    assert external_files(graph.structure) == ["m.onnx.data"]
+    assert external_files(graph.structure()) == ["m.onnx.data"]
     found, expected = graph.open(NAMES).run(feeds()), WatchedGraph(model_path).open(NAMES).run(feeds())
     assert all(np.array_equal(found[name], expected[name]) for name in NAMES)
 
