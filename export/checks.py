@@ -12,6 +12,7 @@ import onnx
 from deploy.graph_index import GraphIndex
 from export.lowered_attention import folds_clip
 from export.lowering import LoweredModel
+from export.tracing import GraphInterface
 
 _PROBABILITIES = {
     "vanilla": ("Softmax",),
@@ -40,6 +41,21 @@ def check_operators(path: Path) -> None:
         onnx.checker.check_model(str(path), full_check=True)
     except (onnx.checker.ValidationError, onnx.shape_inference.InferenceError) as error:
         raise ValueError(f"the ONNX checker refuses the graph: {error}") from error
+
+
+def check_interface(graph: onnx.GraphProto, interface: GraphInterface) -> None:
+    """The graph's inputs are the expected ones, and the trace fixed no dimension that is to stay free.
+
+    Raises:
+        ValueError: names the inputs that were found.
+    """
+    expected = {name: ["batch", interface.length or "length"] for name in interface.inputs}
+    found = {
+        value.name: [dim.dim_param or dim.dim_value for dim in value.type.tensor_type.shape.dim]
+        for value in graph.input
+    }
+    if found != expected:
+        raise ValueError(f"the graph has inputs {found}; expected {expected}")
 
 
 def expected_attention(lowered: LoweredModel) -> tuple[str, ...]:

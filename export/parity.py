@@ -129,6 +129,7 @@ def open_session(path: Path) -> Any:
 
     Raises:
         ImportError: ONNX Runtime is not installed.
+        ValueError: this ONNX Runtime does not accept the graph, for example because its opset is too new for it.
     """
     try:
         import onnxruntime  # noqa: PLC0415  # heavy, and only the check after an export needs it
@@ -136,4 +137,7 @@ def open_session(path: Path) -> Any:
         raise ImportError("the check after an export needs ONNX Runtime; pip install 'quietformer[export]'") from error
     options = onnxruntime.SessionOptions()
     options.log_severity_level = 3
-    return onnxruntime.InferenceSession(str(path), options, providers=["CPUExecutionProvider"])
+    try:
+        return onnxruntime.InferenceSession(str(path), options, providers=["CPUExecutionProvider"])
+    except Exception as error:  # its error types share no base of their own
+        raise ValueError(f"ONNX Runtime {onnxruntime.__version__} refuses the graph: {error}") from error

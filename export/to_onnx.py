@@ -20,7 +20,7 @@ import onnx_ir as ir
 from deploy.files import refuse_existing, sha256_file, write_atomically
 from deploy.graph_info import TOKENIZER_FILE, GraphInfo
 from export.checkpoint_facts import integer_type, read_bare_tokenizer, read_facts
-from export.checks import check_attention, check_operators
+from export.checks import check_attention, check_interface, check_operators
 from export.graph_cleanup import clean_up, lower_opset
 from export.graph_files import checked_before_replacing, to_proto
 from export.graph_names import name_everything
@@ -127,6 +127,7 @@ def export_checkpoint(
     with checked_before_replacing(proto, out) as written:
         say("checking against PyTorch")
         check_operators(written)
+        check_interface(proto.graph, interface)
         check_attention(proto.graph, lowered)
         parity = check_parity(written, model, interface, vocab_size=facts.vocab_size, pad_token_id=facts.pad_token_id)
         write_atomically(tokenizer_file, tokenizer)

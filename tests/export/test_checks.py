@@ -6,9 +6,11 @@ from pathlib import Path
 
 import onnx
 import pytest
+import torch
 
-from export.checks import check_attention, check_operators, expected_attention, expected_gate
+from export.checks import check_attention, check_interface, check_operators, expected_attention, expected_gate
 from export.lowering import LoweredModel, lower
+from export.tracing import GraphInterface
 from tests.export.conftest import Exported, ExportTiny
 
 LAYER = "encoder.layer.1.attention.self"
@@ -81,6 +83,17 @@ def test_an_operator_outside_of_standard_onnx_is_refused(gated: Exported, tmp_pa
     onnx.save(model, tmp_path / "foreign.onnx")
     with pytest.raises(ValueError, match=r"outside of standard ONNX: com\.example\.LayerNormalization"):
         check_operators(tmp_path / "foreign.onnx")
+
+
+def test_a_length_that_the_trace_fixed_is_refused(gated: Exported) -> None:
+    graph = onnx.load(gated.path).graph
+    interface = GraphInterface(
+        output="last_hidden_state", token_types=True, ids=torch.int64, max_length=48, length=None
+    )
+    check_interface(graph, interface)
+    graph.input[0].type.tensor_type.shape.dim[1].dim_value = 16
+    with pytest.raises(ValueError, match=r"inputs {'input_ids': \['batch', 16\]"):
+        check_interface(graph, interface)
 
 
 def test_what_the_onnx_checker_says_is_passed_on(gated: Exported, tmp_path: Path) -> None:

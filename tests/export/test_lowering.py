@@ -88,6 +88,15 @@ def test_attention_paths_follow_the_layers() -> None:
     assert paths == ("bert.encoder.layer.0.attention.self", "bert.encoder.layer.1.attention.self")
 
 
+def test_a_feed_forward_in_chunks_is_made_whole() -> None:
+    model = tiny_model(num_layers=1, chunk_size_feed_forward=1)
+    batch = _batch()
+    actual = _hidden(lower(model, lowering="folded").model, batch, lowered=True)
+    difference = (actual - _hidden(model, batch, lowered=False))[batch["attention_mask"] == 1].abs().max()
+    assert difference < ROUNDING
+    assert model.encoder.layer[0].chunk_size_feed_forward == 1
+
+
 def test_an_unknown_lowering_is_refused() -> None:
     with pytest.raises(ValueError, match="unknown lowering 'fused'; known are folded, literal"):
         lower(tiny_model(), lowering="fused")  # type: ignore[arg-type]

@@ -10,7 +10,7 @@ import pytest
 import torch
 from onnx import numpy_helper
 
-from export.parity import Parity, check_parity, parity_shapes, random_feeds
+from export.parity import Parity, check_parity, open_session, parity_shapes, random_feeds
 from export.tracing import GraphInterface
 from tests.export.conftest import ExportTiny
 
@@ -61,6 +61,12 @@ def test_a_graph_that_disagrees_is_refused_with_shape_and_difference(
     wrong = _changed(exported.path, tmp_path / "wrong.onnx", to=change)
     with pytest.raises(ValueError, match=f"disagree at batch 1, length 7: largest absolute difference .* {said}"):
         check_parity(wrong, exported.model, _interface(), vocab_size=100, pad_token_id=0)
+
+
+def test_a_graph_that_the_runtime_refuses_is_a_users_error(tmp_path: Path) -> None:
+    (tmp_path / "model.onnx").write_bytes(b"no graph")
+    with pytest.raises(ValueError, match=r"ONNX Runtime .* refuses the graph"):
+        open_session(tmp_path / "model.onnx")
 
 
 def test_parity_is_read_by_people_as_shape_and_difference() -> None:
