@@ -58,7 +58,7 @@ class CalibrationCache:
     batches: int
     """Batches that were run."""
     tensors: dict[str, TensorStatistics]
-    """Statistics by tensor name."""
+    """Statistics by tensor name, in graph order."""
     not_for_accuracy: bool = False
     """True when the data was random: every later artifact says so."""
     tool_versions: dict[str, str] = field(default_factory=tool_versions)
@@ -82,7 +82,7 @@ class CalibrationCache:
 
     def warnings(self) -> list[str]:
         """One line for each tensor whose range is a guess."""
-        found = ((name, range_warning(statistics)) for name, statistics in sorted(self.tensors.items()))
+        found = ((name, range_warning(statistics)) for name, statistics in self.tensors.items())
         return [f"tensor '{name}' {text}" for name, text in found if text is not None]
 
     def check(
@@ -162,8 +162,8 @@ class CalibrationCache:
     def to_json(self) -> str:
         """Content of the file."""
         content = {entry.name: getattr(self, entry.name) for entry in fields(self) if entry.name != "tensors"}
-        content |= {"format": FORMAT, "schema_version": SCHEMA_VERSION, "tensor_names": sorted(self.tensors)}
-        tensors = {name: self.tensors[name].to_dict() for name in sorted(self.tensors)}
+        content |= {"format": FORMAT, "schema_version": SCHEMA_VERSION, "tensor_names": list(self.tensors)}
+        tensors = {name: statistics.to_dict() for name, statistics in self.tensors.items()}
         lines = [f" {json.dumps(key)}: {_compact(content[key])}" for key in sorted(content)]
         lines.append(f' "digest": "{_digest(content | {"tensors": tensors})}"')
         rows = ",\n".join(f"  {json.dumps(name)}: {_compact(values)}" for name, values in tensors.items())
@@ -199,7 +199,7 @@ class CalibrationCache:
         digest = content.pop("digest")
         if digest != _digest(content):
             raise ValueError(f"{path} is damaged: its content does not match its digest; calibrate again")
-        tensors = {name: TensorStatistics.from_dict(values) for name, values in content["tensors"].items()}
+        tensors = {name: TensorStatistics.from_dict(content["tensors"][name]) for name in content["tensor_names"]}
         rest = {
             name: value for name, value in content.items() if name not in {"format", "schema_version", "tensor_names"}
         }

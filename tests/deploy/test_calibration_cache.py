@@ -56,6 +56,7 @@ def test_a_cache_round_trips_byte_for_byte(model_path: Path, tmp_path: Path) -> 
     loaded = CalibrationCache.load(tmp_path / "c.json")
     assert loaded.to_json() == cache.to_json() == (tmp_path / "c.json").read_text()
     assert loaded.range_of("x") == cache.range_of("x")
+    assert list(loaded.tensors) == ["x", "dead", 'odd "name"']  # the order of the graph
 
 
 def test_an_existing_cache_is_replaced_only_by_force(model_path: Path, tmp_path: Path) -> None:
