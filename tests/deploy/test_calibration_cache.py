@@ -141,6 +141,9 @@ def test_another_model_of_the_same_shapes_is_refused(model_path: Path) -> None:
             id="version",
         ),
         pytest.param(lambda text: text.replace('"max": 2.0', '"max": 1.0'), "does not match its digest", id="range"),
+        pytest.param(
+            lambda text: json.dumps(json.loads(text) | {"tensors": 3}), "its tensors are no table", id="table"
+        ),
         pytest.param(lambda text: text.replace('"seed": 3', '"seed": 4'), "does not match its digest", id="seed"),
         pytest.param(lambda text: text.replace(' "seed": 3,\n', ""), "field 'seed' is missing", id="missing"),
         pytest.param(
