@@ -195,7 +195,7 @@ class CalibrationCache:
                 f"{path} is damaged: field '{differing[0]}' is {'missing' if differing[0] in known else 'unknown'}"
             )
         if not isinstance(content["tensors"], dict) or not isinstance(content["tensor_names"], list):
-            raise ValueError(f"{path} is damaged: its tensors are no table")
+            raise ValueError(f"{path} is damaged: its tensors are no table")  # noqa: TRY004 - a fault of the file
         if lost := sorted(set(map(str, content["tensor_names"])) ^ set(content["tensors"])):
             raise ValueError(f"{path} is damaged: the entry of tensor '{lost[0]}' was deleted or added")
         digest = content.pop("digest")
