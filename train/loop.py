@@ -10,8 +10,8 @@ A killed and resumed run equals the uninterrupted one bit for bit on a CPU: batc
 from __future__ import annotations
 
 import math
-import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -20,9 +20,9 @@ import torch
 from accelerate import Accelerator
 from accelerate.utils import DistributedDataParallelKwargs, DistributedType, broadcast
 
-from train.loop_settings import LoopSettings
+from train.loop_settings import WITHOUT_EFFECT_ON_RESULT, LoopSettings
 from train.optimizer_update import BatchSource, Objective, UpdateFigures, Updater
-from train.progress import Evaluation, ScalarLog, SilentProgress, StepReport, TrainingProgress
+from train.progress import Evaluation, ScalarLog, SilentProgress, StepReport, StopWatch, TrainingProgress
 from train.training_state import (
     Checkpoint,
     RunProgress,
@@ -106,7 +106,9 @@ def run_training(
         raise ValueError(f"{accelerator.distributed_type.value} shards the model; this loop trains replicas (DDP)")
     run = _Run(model, objective, batches, settings, accelerator=accelerator)
     run.checkpoints = out_dir / "checkpoints"
-    run.identity = settings.identity() | batches.identity() | dict(identity or {})
+    run.identity = dict(identity or {}) | settings.to_dict() | batches.identity()
+    for name in WITHOUT_EFFECT_ON_RESULT:
+        run.identity.pop(name, None)
     return run.run(out_dir / "log.jsonl", evaluate=evaluate, watcher=progress or SilentProgress())
 
 
@@ -137,7 +139,7 @@ class _Run:
         if self.accelerator.is_main_process:
             self.log, self.watcher = ScalarLog(log_path, resumed_step=state.step), watcher
             watcher.on_start(step=state.step, steps=settings.steps)
-        self.clock = _Clock(state.seconds)
+        self.clock = StopWatch(state.seconds)
         self.model.train(settings.dropout)
         if state.step == 0 and settings.evaluate_at_start and evaluate is not None:
             self._evaluate(evaluate)
@@ -194,7 +196,7 @@ class _Run:
         evaluation = Evaluation(score=math.nan, figures={})
         if is_main:
             self.model.eval()
-            with torch.no_grad():
+            with torch.no_grad(), _unpatched_forward(self.model):
                 evaluation = evaluate(self.model)
             self.model.train(self.settings.dropout)
             state.history.append({"step": state.step, "score": evaluation.score, **evaluation.figures})
@@ -239,20 +241,16 @@ class _Run:
         self.clock.lap()
 
 
+@contextmanager
+def _unpatched_forward(model: torch.nn.Module) -> Iterator[None]:
+    """Evaluate in the weights' own precision: Accelerate's autocast is an instance attribute that hides ``forward``."""
+    patched = model.__dict__.pop("forward", None)
+    try:
+        yield
+    finally:
+        if patched is not None:
+            model.__dict__["forward"] = patched
+
+
 def _is_due(step: int, every: int) -> bool:
     return every > 0 and step % every == 0
-
-
-class _Clock:
-    """Wall-clock time of the whole run, and of laps within it."""
-
-    def __init__(self, earlier_seconds: float) -> None:
-        self._earlier = earlier_seconds
-        self._start = self._lap = time.perf_counter()
-
-    def total(self) -> float:
-        return self._earlier + time.perf_counter() - self._start
-
-    def lap(self) -> float:
-        previous, self._lap = self._lap, time.perf_counter()
-        return self._lap - previous

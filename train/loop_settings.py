@@ -10,7 +10,7 @@ from train.schedule import DecayKind
 MixedPrecision = Literal["no", "fp16", "bf16"]
 
 # Fields that change what is written or shown and never what is computed: a resumed run may change them.
-_WITHOUT_EFFECT_ON_RESULT = ("checkpoint_every", "log_every")
+WITHOUT_EFFECT_ON_RESULT = ("checkpoint_every", "log_every")
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -103,8 +103,6 @@ class LoopSettings:
         if self.decay == "constant" and self.final_fraction:
             raise ValueError("final_fraction has no effect with decay = 'constant'")
 
-    def identity(self) -> dict[str, Any]:
-        """The fields that decide the result, as plain JSON values: what a resumed run must share with the stopped one."""
-        values = {name: value for name, value in asdict(self).items() if name not in _WITHOUT_EFFECT_ON_RESULT}
-        values["betas"] = list(self.betas)
-        return values
+    def to_dict(self) -> dict[str, Any]:
+        """Every field as a plain JSON value."""
+        return asdict(self) | {"betas": list(self.betas)}

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import math
 import os
+import time
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -95,6 +96,23 @@ class ScalarLog:
     def _append(self, values: dict[str, Any]) -> None:
         with self._path.open("a") as stream:
             stream.write(json.dumps(_strict(values), allow_nan=False) + os.linesep)
+
+
+class StopWatch:
+    """Wall-clock seconds of a whole run, and of laps within it."""
+
+    def __init__(self, earlier_seconds: float) -> None:
+        self._earlier = earlier_seconds
+        self._start = self._lap = time.perf_counter()
+
+    def total(self) -> float:
+        """Seconds since the start, and those of earlier sessions."""
+        return self._earlier + time.perf_counter() - self._start
+
+    def lap(self) -> float:
+        """Seconds since the last call, or the start."""
+        previous, self._lap = self._lap, time.perf_counter()
+        return self._lap - previous
 
 
 def _strict(value: Any) -> Any:

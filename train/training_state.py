@@ -8,6 +8,7 @@ that can be resumed. There is no generator state, because :func:`train.schedule.
 
 from __future__ import annotations
 
+import hashlib
 import json
 import os
 import shutil
@@ -68,6 +69,15 @@ def model_tensors(model: torch.nn.Module) -> Tensors:
     return tensors | {name: buffer for name, buffer in model.named_buffers() if name in persistent}
 
 
+def tensors_sha256(model: torch.nn.Module) -> str:
+    """Hex sha256 over names and bytes of :func:`model_tensors`: the identity of a model's weights."""
+    digest = hashlib.sha256()
+    for name, tensor in sorted(model_tensors(model).items()):
+        digest.update(name.encode())
+        digest.update(tensor.cpu().contiguous().reshape(-1).view(torch.uint8).numpy().data)
+    return digest.hexdigest()
+
+
 def restore_model_(model: torch.nn.Module, tensors: Tensors) -> None:
     """Copy tensors from :func:`model_tensors` into a model, in place.
 
@@ -95,9 +105,7 @@ def optimizer_tensors(optimizer: torch.optim.Optimizer, names: Mapping[torch.Ten
     }
 
 
-def restore_optimizer_(
-    optimizer: torch.optim.Optimizer, tensors: Tensors, names: Mapping[torch.Tensor, str]
-) -> None:
+def restore_optimizer_(optimizer: torch.optim.Optimizer, tensors: Tensors, names: Mapping[torch.Tensor, str]) -> None:
     """Load tensors from :func:`optimizer_tensors` into an optimizer over the same parameters, in place."""
     by_name: dict[str, dict[str, torch.Tensor]] = {}
     for key, value in tensors.items():

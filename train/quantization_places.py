@@ -1,0 +1,160 @@
+"""Where a profile quantizes in a PyTorch model: the weights by module, the activations by module side or attention site.
+
+The same policy as the graph side's site list: ``paper`` quantizes every tensor of PAPER, section 5, and the gate path; ``tensorrt`` only what
+enters linear layers. In both, a linear layer whose output is an output of the model (LM head, classifier) stays float with its
+weight, as do the model's outputs, biases and the insides of LayerNorm, softmax and activation functions. A linear layer whose output
+goes straight into an activation function is quantized after that function only.
+
+What is an output and what enters an activation function is seen by running the model once and comparing storages, so no
+family's head or pooler has to be described here.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, Literal, get_args
+
+import torch
+from torch import nn
+from transformers import PreTrainedModel
+
+from train.attention_sites import SiteName
+from train.families import layers_of
+from train.gates import Gate
+
+ProfileName = Literal["paper", "tensorrt"]
+PROFILE_NAMES: tuple[ProfileName, ...] = get_args(ProfileName)
+
+_PAPER_SITES: tuple[SiteName, ...] = ("gate_hidden", "gate", "scores", "probabilities", "values_mixed", "context")
+_ACTIVATION_MODULES = ("torch.nn.modules.activation", "transformers.activations")
+_SMALLEST_GEMM = 16  # tensorrt: linear layers with fewer input or output features stay float
+
+Side = Literal["input", "output"]
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Places:
+    """Everything that a profile quantizes in one model, in the order of its modules."""
+
+    weights: tuple[tuple[str, nn.Module, str], ...]
+    """Name, module that owns the parameter, and the parameter's name there."""
+    activations: tuple[tuple[str, nn.Module, Side], ...]
+    """Name, module, and which side of it."""
+    attentions: tuple[tuple[str, nn.Module], ...]
+    """Attention modules by layer, with their names."""
+    attention_sites: tuple[SiteName, ...]
+    """Sites inside each of them."""
+
+
+def find_places(model: PreTrainedModel, profile: ProfileName, batch: Mapping[str, torch.Tensor]) -> Places:
+    """Places of one profile.
+
+    Args:
+        model: converted (vanilla settings included), in evaluation mode.
+        profile: which policy.
+        batch: keyword inputs of one forward pass, on the model's device.
+
+    Raises:
+        ValueError: unknown profile, unsupported family, or a model that was not converted.
+    """
+    if profile not in PROFILE_NAMES:
+        raise ValueError(f"unknown profile '{profile}'; known are {', '.join(PROFILE_NAMES)}")
+    names = {module: name for name, module in model.named_modules()}
+    attentions = [layer.attention for layer in layers_of(model)]
+    if not all(hasattr(attention, "quiet_settings") for attention in attentions):
+        raise ValueError("the model is not converted; train.convert.convert it first (vanilla settings change nothing)")
+    flow = _trace(model, batch)
+    weights: list[tuple[str, nn.Module, str]] = []
+    activations: list[tuple[str, nn.Module, Side]] = []
+    for module, name in names.items():
+        sides, parameters = (_paper if profile == "paper" else _tensorrt)(module, flow)
+        weights += [(f"{name}.{parameter}", module, parameter) for parameter in parameters]
+        activations += [(f"{name}.{side}", module, side) for side in sides]
+    return Places(
+        weights=tuple(weights),
+        activations=tuple(activations),
+        attentions=tuple((names[attention], attention) for attention in attentions),
+        attention_sites=_PAPER_SITES if profile == "paper" else (),
+    )
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class _Flow:
+    """What one forward pass showed."""
+
+    reached: frozenset[nn.Module]
+    ends: frozenset[nn.Module]
+    """Modules whose output is an output of the model."""
+    activated: frozenset[nn.Module]
+    """Linear layers whose output goes into an activation function."""
+
+
+def _paper(module: nn.Module, flow: _Flow) -> tuple[list[Side], list[str]]:
+    """Sides and weights that ``paper`` quantizes of one module."""
+    output: list[Side] = [] if module in flow.ends else ["output"]
+    if isinstance(module, Gate):
+        return [], _matrices(module)
+    if isinstance(module, nn.Embedding):
+        return [], ["weight"]
+    if module not in flow.reached:
+        return [], []
+    if isinstance(module, nn.LayerNorm):
+        return ["input", *output], ["weight"]
+    if isinstance(module, nn.Linear):
+        if module in flow.ends:
+            return [], []
+        return ([] if module in flow.activated else ["output"]), ["weight"]
+    return (output if _is_activation(module) else []), []
+
+
+def _tensorrt(module: nn.Module, flow: _Flow) -> tuple[list[Side], list[str]]:
+    """Sides and weights that ``tensorrt`` quantizes of one module."""
+    if not isinstance(module, nn.Linear) or module in flow.ends or module not in flow.reached:
+        return [], []
+    if min(module.in_features, module.out_features) < _SMALLEST_GEMM:
+        return [], []
+    return ["input"], ["weight"]
+
+
+def _matrices(gate: Gate) -> list[str]:
+    return [name for name, parameter in gate.named_parameters() if parameter.ndim > 1]
+
+
+def _is_activation(module: nn.Module) -> bool:
+    return type(module).__module__ in _ACTIVATION_MODULES
+
+
+def _trace(model: PreTrainedModel, batch: Mapping[str, torch.Tensor]) -> _Flow:
+    """Run the model and compare storages; results are kept alive meanwhile, so equal storages are equal tensors."""
+    watched = [m for m in model.modules() if isinstance(m, (nn.Linear, nn.LayerNorm)) or _is_activation(m)]
+    results: dict[nn.Module, torch.Tensor] = {}
+    read_by_activations: list[torch.Tensor] = []
+
+    def keep(module: nn.Module, args: tuple[Any, ...], output: torch.Tensor) -> None:
+        results[module] = output
+        if _is_activation(module):
+            read_by_activations.append(args[0])
+
+    handles = [module.register_forward_hook(keep) for module in watched]
+    try:
+        with torch.inference_mode():
+            outputs = model(**batch)
+    finally:
+        for handle in handles:
+            handle.remove()
+    ends = {_storage(value) for value in outputs.values() if isinstance(value, torch.Tensor)}
+    activated = {_storage(value) for value in read_by_activations}
+    return _Flow(
+        reached=frozenset(results),
+        ends=frozenset(module for module, result in results.items() if _storage(result) in ends),
+        activated=frozenset(
+            module
+            for module, result in results.items()
+            if isinstance(module, nn.Linear) and _storage(result) in activated
+        ),
+    )
+
+
+def _storage(tensor: torch.Tensor) -> int:
+    return tensor.untyped_storage().data_ptr()

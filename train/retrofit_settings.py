@@ -1,0 +1,134 @@
+"""Settings of a retrofit."""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass, fields
+from typing import Any, Self
+
+from train.loop_settings import LoopSettings, MixedPrecision
+from train.penalty import PenaltySettings
+from train.quantization_places import PROFILE_NAMES, ProfileName
+from train.quantizer import WEIGHT_RANGES, WeightRange, check_bits
+from train.schedule import DecayKind
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class RetrofitSettings:
+    """How a converted model is distilled from its float original; plain values, as a recipe holds them.
+
+    The four arms: gates are the student's (its ``AttentionSettings``), the penalty is ``penalty_weight``; each can be left out.
+
+    Raises:
+        ValueError: a value is outside its range, or has no effect with the others.
+    """
+
+    steps: int = 400
+    """Updates."""
+    batch_size: int = 16
+    """Rows per update, over all processes and accumulated parts."""
+    accumulation: int = 1
+    """Parts of a batch computed one after the other."""
+    max_length: int = 128
+    """Tokens of the longest row that is accepted."""
+    learning_rate: float = 2e-4
+    """Peak learning rate of AdamW."""
+    decay: DecayKind = "linear"
+    """Learning rate after the warm-up, down to 0 (or ``constant``)."""
+    warmup_steps: int = 20
+    """Updates of linear warm-up."""
+    weight_decay: float = 0.0
+    """Decoupled, on matrices; none by default, since the weights to stay near are the teacher's and not 0."""
+    clip_norm: float = 1.0
+    """Largest global gradient norm."""
+    mixed_precision: MixedPrecision = "no"
+    """Autocast of the student's forward."""
+    penalty_weight: float = 0.1
+    """Weight of the outlier penalty once ramped up; 0 leaves it out."""
+    penalty_ramp_steps: int = 100
+    """Updates over which it rises."""
+    penalty_width: float = 5.0
+    """On FFN outputs; twice that on LayerNorm outputs."""
+    penalty_power: float = 4.0
+    """Exponent of the penalty."""
+    penalty_knee: float = 8.0
+    """Widths from which the penalty continues as a parabola."""
+    embedding_weight: float = 1.0
+    """Weight of the term on similarities between rows; 0 leaves it out."""
+    seed: int = 0
+    """Of the order of rows and the choice of calibration rows."""
+    evaluate_every: int = 100
+    """Updates between evaluations of the simulated integer model; 0: at the end only."""
+    patience: int | None = None
+    """Evaluations without a better one after which the run stops."""
+    checkpoint_every: int = 100
+    """Updates between checkpoints to resume from; 0: none."""
+    calibration_rows: int = 64
+    """Training rows that calibrate each evaluation."""
+    evaluation_profile: ProfileName = "paper"
+    """Quantizer of the evaluation."""
+    evaluation_weights: WeightRange = "minmax"
+    """Weight ranges of the evaluation."""
+    weight_bits: int = 8
+    """Of the evaluation's weights."""
+    activation_bits: int = 8
+    """Of the evaluation's activations."""
+
+    def __post_init__(self) -> None:
+        """Check everything, what the loop and the penalty check included."""
+        self.loop_settings()
+        self.penalty_settings()
+        for name in ("max_length", "calibration_rows"):
+            if getattr(self, name) < 1:
+                raise ValueError(f"{name} is {getattr(self, name)}; expected at least 1")
+        if not self.embedding_weight >= 0:
+            raise ValueError(f"embedding_weight is {self.embedding_weight}; expected at least 0")
+        known = {"evaluation_profile": PROFILE_NAMES, "evaluation_weights": WEIGHT_RANGES}
+        for name, names in known.items():
+            if getattr(self, name) not in names:
+                raise ValueError(f"unknown {name} '{getattr(self, name)}'; known are {', '.join(names)}")
+        check_bits(self.weight_bits, what="weight_bits")
+        check_bits(self.activation_bits, what="activation_bits")
+
+    def loop_settings(self) -> LoopSettings:
+        """What the training loop needs of it."""
+        return LoopSettings(
+            steps=self.steps,
+            batch_size=self.batch_size,
+            accumulation=self.accumulation,
+            learning_rate=self.learning_rate,
+            decay=self.decay,
+            warmup_steps=self.warmup_steps,
+            weight_decay=self.weight_decay,
+            clip_norm=self.clip_norm,
+            dropout=False,
+            mixed_precision=self.mixed_precision,
+            penalty_weight=self.penalty_weight,
+            penalty_ramp_steps=self.penalty_ramp_steps,
+            seed=self.seed,
+            evaluate_every=self.evaluate_every,
+            evaluate_at_start=True,
+            patience=self.patience,
+            checkpoint_every=self.checkpoint_every,
+        )
+
+    def penalty_settings(self) -> PenaltySettings | None:
+        """The outlier penalty, ``None`` in the arms without."""
+        if not self.penalty_weight:
+            return None
+        return PenaltySettings(width=self.penalty_width, power=self.penalty_power, knee=self.penalty_knee)
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain values."""
+        return asdict(self)
+
+    @classmethod
+    def from_dict(cls, values: dict[str, Any]) -> Self:
+        """Rebuild from :meth:`to_dict`; an unknown key is an error.
+
+        Raises:
+            ValueError: an unknown key, or a value that ``RetrofitSettings`` refuses.
+        """
+        known = {field.name for field in fields(cls)}
+        if unknown := sorted(set(values) - known):
+            raise ValueError(f"unknown retrofit setting '{unknown[0]}'; known are {', '.join(sorted(known))}")
+        return cls(**values)
