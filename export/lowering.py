@@ -66,11 +66,6 @@ def lower(model: PreTrainedModel, *, lowering: Lowering) -> LoweredModel:
     lowered = copy.deepcopy(model)
     AttentionInterface.register(LOWERED_ATTENTION_NAME, lowered_attention)
     lowered.set_attn_implementation(LOWERED_ATTENTION_NAME)
-    for module in lowered.modules():
-        if hasattr(
-            module, "chunk_size_feed_forward"
-        ):  # saves memory and changes nothing, but fixes the length in a trace
-            module.chunk_size_feed_forward = 0
     layers = layers_of(lowered)
     with torch.no_grad():
         for layer in layers:
@@ -82,6 +77,16 @@ def lower(model: PreTrainedModel, *, lowering: Lowering) -> LoweredModel:
         lowering=lowering,
         attention_paths=tuple(paths[layer.attention] for layer in layers),
     )
+
+
+def undo_chunking(model: PreTrainedModel) -> None:
+    """Compute every feed-forward block in one piece, in place.
+
+    Chunks save memory and change no result, but a model with chunks takes only lengths that they divide.
+    """
+    for module in model.modules():
+        if hasattr(module, "chunk_size_feed_forward"):
+            setattr(module, "chunk_size_feed_forward", 0)  # noqa: B010  # nn.Module declares attributes as tensors
 
 
 def _lower_layer(layer: LayerModules, settings: AttentionSettings, *, fold: bool) -> None:

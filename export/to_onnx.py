@@ -24,7 +24,7 @@ from export.checks import check_attention, check_interface, check_operators
 from export.graph_cleanup import clean_up, lower_opset
 from export.graph_files import checked_before_replacing, to_proto
 from export.graph_names import name_everything
-from export.lowering import LoweredModel, Lowering, lower
+from export.lowering import LoweredModel, Lowering, lower, undo_chunking
 from export.parity import Parity, check_parity
 from export.tracing import MODEL_SCOPE, GraphInterface, trace
 from train.checkpoint import checkpoint_sha256, load
@@ -93,6 +93,7 @@ def export_checkpoint(
     refuse_existing(out, force=force)
     say("reading the checkpoint")
     model = load(checkpoint)
+    undo_chunking(model)
     tokenizer = read_bare_tokenizer(checkpoint)
     tokenizer_file = out.with_name(TOKENIZER_FILE)
     if not (tokenizer_file.is_file() and tokenizer_file.read_bytes() == tokenizer):

@@ -9,7 +9,7 @@ import pytest
 import torch
 from transformers import PreTrainedModel
 
-from export.lowering import Lowering, lower
+from export.lowering import Lowering, lower, undo_chunking
 from export.tracing import BoundedMask
 from tests.export.tiny_checkpoints import GATES, SOFTMAXES, settings, tiny_model
 from train.families import layers_of
@@ -88,13 +88,13 @@ def test_attention_paths_follow_the_layers() -> None:
     assert paths == ("bert.encoder.layer.0.attention.self", "bert.encoder.layer.1.attention.self")
 
 
-def test_a_feed_forward_in_chunks_is_made_whole() -> None:
-    model = tiny_model(num_layers=1, chunk_size_feed_forward=1)
+def test_a_feed_forward_in_chunks_then_takes_every_length() -> None:
+    chunked, whole = (tiny_model(num_layers=1, chunk_size_feed_forward=size) for size in (4, 0))
     batch = _batch()
-    actual = _hidden(lower(model, lowering="folded").model, batch, lowered=True)
-    difference = (actual - _hidden(model, batch, lowered=False))[batch["attention_mask"] == 1].abs().max()
-    assert difference < ROUNDING
-    assert model.encoder.layer[0].chunk_size_feed_forward == 1
+    with pytest.raises(ValueError, match="multiple of the chunk size"):
+        _hidden(chunked, batch, lowered=False)
+    undo_chunking(chunked)
+    assert torch.equal(_hidden(chunked, batch, lowered=False), _hidden(whole, batch, lowered=False))
 
 
 def test_an_unknown_lowering_is_refused() -> None:
