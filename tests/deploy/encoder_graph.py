@@ -21,6 +21,11 @@ SOFTMAX = {
     "vanilla": "prob = Softmax<axis=-1>(masked)",
     "folded": "s = Softmax<axis=-1>(masked) c = Sub(s, cut) prob = Relu(c)",
     "literal": "s = Softmax<axis=-1>(masked) m = Mul(s, stretch) a = Add(m, gamma) prob = Clip(a, zero, one)",
+    "per_row": (
+        "keys = ReduceSum<keepdims=1>(am, last) g = Div(low, keys) h = Mul(g, tiny) st = Sub(one, h) "
+        "s = Softmax<axis=-1>(masked) m = Mul(s, st) a = Add(m, h) prob = Clip(a, zero, one)"
+    ),
+    "padded": "wide = Pad(masked, pads) s = Softmax<axis=-1>(wide) prob = Slice(s, start, stop, three)",
     "off_by_one": (
         "top = ReduceMax<keepdims=1>(masked, last) safe = Max(top, zero) shifted = Sub(masked, safe) e = Exp(shifted) "
         "total = ReduceSum<keepdims=1>(e, last) rest = Neg(safe) extra = Exp(rest) all = Add(total, extra) prob = Div(e, all)"
@@ -52,7 +57,7 @@ LAYER = """
     {out} = LayerNormalization<axis=-1>(r2, {p}g2, {p}b2)
 """
 OWN_NAMES = """
-qm q q4 qt km k k4 kt vm v v4 vt score masked prob s c m a top safe shifted e total rest extra all c4 ct
+qm q q4 qt keys g h st wide km k k4 kt vm v v4 vt score masked prob s c m a top safe shifted e total rest extra all c4 ct
 joined gm gl gs g3 split mix hm hl hr ctx om o r1 n1 f1m f1 act r er er1 xe f2m f2 r2 scaled barred
 """
 """Tensors of one layer; each gets the layer's number as a suffix."""
@@ -143,7 +148,9 @@ def _fill(model: onnx.ModelProto, recipe: EncoderRecipe) -> None:
         "low": np.float32(-1e4), "zero": np.float32(0), "one": np.float32(1), "half": np.float32(0.5),
         "quarter": np.float32(0.25), "root2": np.float32(np.sqrt(2)), "cut": np.float32(0.05), "stretch": np.float32(1.1),
         "gamma": np.float32(-0.05), "idx0": np.int64(0), "idx1": np.int64(1), "axes12": np.array([1, 2]),
-        "last": np.array([-1]), "minus": np.array([-1]), "to4": np.array([0, 0, H, D // H]), "to3": np.array([0, 0, D]),
+        "last": np.array([-1]), "minus": np.array([-1]), "tiny": np.float32(2e-5),
+        "pads": np.array([0] * 7 + [1]), "start": np.array([0]), "stop": np.array([-1]), "three": np.array([3]),
+        "to4": np.array([0, 0, H, D // H]), "to3": np.array([0, 0, D]),
     }  # fmt: skip
     for layer in range(recipe.num_layers):
         for name, shape in {

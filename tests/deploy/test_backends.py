@@ -23,6 +23,8 @@ VARIANTS = [
     EncoderRecipe(softmax="folded", gate="linear"),
     EncoderRecipe(softmax="literal", gate="mlp"),
     EncoderRecipe(softmax="off_by_one"),
+    EncoderRecipe(softmax="padded"),
+    EncoderRecipe(softmax="per_row"),
     EncoderRecipe(mask="where", gelu="erf"),
 ]
 

@@ -135,6 +135,8 @@ def test_a_float_graph_says_that_nothing_is_quantized() -> None:
         EncoderRecipe(softmax="folded", gate="mlp", head=True),
         EncoderRecipe(softmax="literal", gate="linear", gelu="erf", mask="where"),
         EncoderRecipe(softmax="off_by_one", mask="scaled"),
+        EncoderRecipe(softmax="padded"),
+        EncoderRecipe(softmax="per_row"),
     ],
 )
 def test_what_quantize_writes_is_clean_for_its_profile(tmp_path: Path, profile: str, recipe: EncoderRecipe) -> None:

@@ -18,6 +18,8 @@ VARIANTS = [
     EncoderRecipe(softmax="folded"),
     EncoderRecipe(softmax="literal", gate="mlp"),
     EncoderRecipe(softmax="off_by_one"),
+    EncoderRecipe(softmax="padded", gate="linear"),
+    EncoderRecipe(softmax="per_row"),
     EncoderRecipe(gate="linear", gelu="erf"),
     EncoderRecipe(mask="where"),
     EncoderRecipe(mask="scaled"),
@@ -79,7 +81,7 @@ def test_the_paper_profile_takes_the_gate_path_and_the_gated_context(gate: str, 
     assert not {"gl_0", "hl_0", "joined_0"} & set(kinds)
 
 
-@pytest.mark.parametrize("softmax", ["vanilla", "folded", "literal", "off_by_one"])
+@pytest.mark.parametrize("softmax", ["vanilla", "folded", "literal", "per_row", "padded", "off_by_one"])
 def test_probabilities_are_what_weighs_the_values(softmax: str) -> None:
     kinds = _kinds(encoder(EncoderRecipe(softmax=softmax)), "paper")
     assert [name for name, kind in kinds.items() if kind == "probabilities"] == ["prob_0"]
