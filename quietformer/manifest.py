@@ -93,15 +93,18 @@ class Manifest:
 def hash_paths(folder: Path, names: Iterable[str]) -> dict[str, str]:
     """sha256 of files, and of every file below folders, by path relative to ``folder``.
 
+    A name with ``*`` stands for the files that match it, possibly none.
+
     Raises:
-        FileNotFoundError: a path is absent.
+        FileNotFoundError: a path without ``*`` is absent.
     """
     hashes: dict[str, str] = {}
     for name in names:
         path = folder / name
-        if not path.exists():
+        if "*" not in name and not path.exists():
             raise FileNotFoundError(f"no file or folder at {path}")
-        files = sorted(file for file in path.rglob("*") if file.is_file()) if path.is_dir() else [path]
+        found = folder.glob(name) if "*" in name else path.rglob("*") if path.is_dir() else [path]
+        files = sorted(file for file in found if file.is_file())
         hashes |= {file.relative_to(folder).as_posix(): _sha256(file) for file in files}
     return hashes
 

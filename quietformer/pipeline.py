@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import fcntl
 import re
+import shutil
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -56,7 +57,9 @@ def run_stages(recipe: Recipe, folder: Path, stages: Sequence[Stage], *, force: 
         _remove_temporary_files(folder)
         write_atomically(folder / RECIPE_FILE, recipe.to_toml())
         for number, stage in enumerate(stages, start=1):
-            _bring_up_to_date(stage, Run(recipe=recipe, folder=folder), manifest, label=f"[{number}/{len(stages)}]")
+            _bring_up_to_date(
+                stage, Run(recipe=recipe, folder=folder, force=force), manifest, label=f"[{number}/{len(stages)}]"
+            )
 
 
 @contextmanager
@@ -113,6 +116,7 @@ def _bring_up_to_date(stage: Stage, run: Run, manifest: Manifest, *, label: str)
     reason = _reason_to_work(stage, manifest, record, settings=settings, made_from=made_from)
     if reason is None:
         assert record is not None
+        stage.clean_up(run)
         say(f"{label} {stage.name}: unchanged, skipped (took {record.seconds:.1f} s)")
         return
     say(f"{label} {stage.name}: {stage.title}" + (f" (again: {reason})" if record is not None else ""))
@@ -124,6 +128,7 @@ def _bring_up_to_date(stage: Stage, run: Run, manifest: Manifest, *, label: str)
     tools = tool_versions(("quietformer", *stage.tools))
     record = StageRecord(settings=settings, made_from=made_from, artifacts=artifacts, tools=tools, seconds=seconds)
     manifest.record(stage.name, record)
+    stage.clean_up(run)
     say(f"{label} {stage.name}: {outcome} ({seconds:.1f} s)")
 
 
@@ -146,7 +151,9 @@ def _reason_to_work(
 
 
 def _remove_temporary_files(folder: Path) -> None:
-    """What a killed run left: ``deploy.files.atomic_path`` writes to hidden names beside the target."""
-    for path in folder.rglob(".*"):
-        if path.is_file() and _TEMPORARY_NAME.fullmatch(path.name):
-            path.unlink()
+    """What a killed run left: files and checkpoint folders are written to hidden names beside the target."""
+    for path in [path for path in folder.rglob(".*") if _TEMPORARY_NAME.fullmatch(path.name)]:
+        if path.is_dir():
+            shutil.rmtree(path)
+        else:
+            path.unlink(missing_ok=True)

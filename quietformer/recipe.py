@@ -59,8 +59,15 @@ class Recipe(Section):
             if task is not None and (unmade := sorted(set(task.max_drop) - set(profiles))):
                 raise ValueError(f"compare.{name}.max_drop names '{unmade[0]}', which quantize.profiles leaves out")
         length = self.export.length
-        if isinstance(length, int) and (wrong := [s for s in self.bench.shapes if not s.endswith(f"x{length}")]):
-            raise ValueError(f"bench.shapes has {wrong[0]}, but export.length fixes the length to {length}")
+        engine = self.engine
+        shapes = {"bench.shapes": self.bench.shapes}
+        if engine is not None:
+            shapes["[engine]"] = (engine.min_shape, engine.opt_shape, engine.max_shape)
+        for name, texts in shapes.items():
+            if length != "dynamic" and (wrong := [text for text in texts if not text.endswith(f"x{length}")]):
+                raise ValueError(f"{name} has {wrong[0]}, but export.length fixes the length to {length}")
+        if length != "dynamic" and self.calibrate.length > length:
+            raise ValueError(f"calibrate.length is {self.calibrate.length}, but export.length fixes it to {length}")
         return self
 
     def to_toml(self) -> str:

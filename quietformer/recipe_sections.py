@@ -6,16 +6,21 @@ working directory.
 
 from __future__ import annotations
 
+from dataclasses import fields
 from typing import Annotated, Literal, Self
 
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
+from train.loop_settings import LoopSettings, MixedPrecision
+from train.schedule import DecayKind
 from train.settings import AttentionSettings, GateKind, SoftmaxKind
 
 Profile = Literal["tensorrt", "paper", "ort"]
 Shape = Annotated[str, Field(pattern=r"^[1-9]\d*x[1-9]\d*$", examples=["1x128"])]
 """Batch and length of an input, for example ``1x128``."""
 PositiveInt = Annotated[int, Field(ge=1)]
+NaturalInt = Annotated[int, Field(ge=0)]
+Bits = Annotated[int, Field(ge=2, le=16)]
 MaxDrops = dict[Profile, Annotated[float, Field(ge=0)]]
 
 DOCSTRINGS = "docstrings"
@@ -69,15 +74,48 @@ class DataSection(Section):
     """Read at most so many texts."""
     held_out: Annotated[int, Field(ge=2, le=100_000)] = 1000
     """Texts kept apart for the ``fidelity`` task: neither distilled from nor calibrated on."""
+    validation: Annotated[int, Field(ge=3, le=10_000)] = 128
+    """Further texts kept apart, by which the retrofit chooses its best state."""
 
 
 class RetrofitSection(Section):
-    """``[retrofit]``: distillation of the converted model from its float original."""
+    """``[retrofit]``: the fields of :class:`train.retrofit_settings.RetrofitSettings`, which explains each.
+
+    The arms: gates are in ``[attention]``, the penalty is ``penalty_weight``; each can be left out.
+    """
 
     steps: PositiveInt = 400
-    """Updates in the whole run."""
     batch_size: PositiveInt = 16
+    accumulation: PositiveInt = 1
+    max_length: PositiveInt = 128
+    """Texts are cut to so many tokens."""
     learning_rate: Annotated[float, Field(gt=0)] = 2e-4
+    decay: DecayKind = "linear"
+    warmup_steps: NaturalInt = 20
+    weight_decay: Annotated[float, Field(ge=0)] = 0.0
+    clip_norm: Annotated[float, Field(gt=0)] = 1.0
+    mixed_precision: MixedPrecision = "no"
+    penalty_weight: Annotated[float, Field(ge=0)] = 0.1
+    penalty_ramp_steps: NaturalInt = 100
+    penalty_width: Annotated[float, Field(gt=0)] = 5.0
+    penalty_power: Annotated[float, Field(ge=2)] = 4.0
+    penalty_knee: Annotated[float, Field(ge=1)] = 8.0
+    embedding_weight: Annotated[float, Field(ge=0)] = 1.0
+    seed: NaturalInt = 0
+    evaluate_every: NaturalInt = 100
+    patience: PositiveInt | None = None
+    checkpoint_every: NaturalInt = 100
+    calibration_rows: PositiveInt = 64
+    evaluation_profile: Literal["paper", "tensorrt"] = "paper"
+    evaluation_weights: Literal["minmax", "mse"] = "minmax"
+    weight_bits: Bits = 8
+    activation_bits: Bits = 8
+
+    @model_validator(mode="after")
+    def _check_combination(self) -> Self:
+        shared = {field.name for field in fields(LoopSettings)} & set(RetrofitSection.model_fields)
+        LoopSettings(**self.model_dump(include=shared))
+        return self
 
 
 class ExportSection(Section):

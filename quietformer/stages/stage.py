@@ -18,6 +18,8 @@ class Run:
 
     recipe: Recipe
     folder: Path
+    force: bool = False
+    """Whether unfinished work for other settings may be thrown away."""
 
     def path(self, name: str) -> Path:
         """An artifact by its name, relative to the run directory."""
@@ -30,9 +32,9 @@ class Stage(ABC):
     A stage that is run again replaces its own outputs; whether it may is the pipeline's decision.
     """
 
-    name: ClassVar[str]
+    name: str
     """As in ``manifest.json`` and in messages."""
-    title: ClassVar[str]
+    title: str
     """What it does, for people."""
     tools: ClassVar[tuple[str, ...]] = ()
     """Distributions whose versions are recorded."""
@@ -60,3 +62,6 @@ class Stage(ABC):
     @abstractmethod
     def work(self, run: Run, job: Job) -> str:
         """Do it; a few words on the outcome."""
+
+    def clean_up(self, run: Run) -> None:  # noqa: B027 - most stages have nothing to remove
+        """Remove what only an interrupted stage needs; called once the artifacts are recorded, and again on a skip."""

@@ -48,6 +48,12 @@ def test_a_folder_counts_with_all_its_files(tmp_path: Path) -> None:
     assert list(hash_paths(tmp_path, ["checkpoint"])) == ["checkpoint/config.json", "checkpoint/deep/vocab.txt"]
 
 
+def test_a_pattern_counts_with_its_matches_or_none(tmp_path: Path) -> None:
+    (tmp_path / "model.onnx.00ff.data").write_text("weights")
+    assert list(hash_paths(tmp_path, ["model.onnx.*.data"])) == ["model.onnx.00ff.data"]
+    assert not hash_paths(tmp_path, ["other.onnx.*.data"])
+
+
 def test_altered_and_missing_artifacts_are_told_apart(tmp_path: Path) -> None:
     for name in ("kept", "altered", "gone"):
         (tmp_path / name).write_text(name)

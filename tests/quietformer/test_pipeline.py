@@ -20,7 +20,9 @@ from quietformer.stages.stage import Run, Stage
 
 
 def recipe(*, steps: int = 3, checkpoint: str = "somewhere") -> Recipe:
-    return Recipe.model_validate({"name": "tiny", "model": {"checkpoint": checkpoint}, "retrofit": {"steps": steps}})
+    return Recipe.model_validate(
+        {"name": "tiny", "model": {"checkpoint": checkpoint}, "retrofit": {"steps": steps, "warmup_steps": 0}}
+    )
 
 
 class Write(Stage):

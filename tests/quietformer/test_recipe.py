@@ -4,13 +4,14 @@ import subprocess
 import sys
 import tomllib
 from pathlib import Path
+from typing import get_args
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from quietformer.recipe import Recipe, demo_recipe_path, load_recipe
-from quietformer.recipe_sections import AttentionSection, EngineSection, parse_shape
+from quietformer.recipe_sections import AttentionSection, EngineSection, RetrofitSection, parse_shape
 from train.settings import AttentionSettings
 
 MINIMAL = 'name = "tiny"\n[model]\ncheckpoint = "somewhere"\n'
@@ -71,6 +72,9 @@ def test_an_unknown_key_lists_the_known_ones(tmp_path: Path) -> None:
         ("[retrofit]\nsteps = 0", r"'retrofit\.steps' is 0; expected greater than or equal to 1"),
         ('[retrofit]\nsteps = "400"', r"'retrofit\.steps' is '400'; expected.* integer"),
         ("[retrofit]\nsteps = true", r"'retrofit\.steps' is true; expected.* integer"),
+        ("[retrofit]\nsteps = 10", r"\[retrofit\] warmup_steps is 20, more than the run's 10 steps"),
+        ("[retrofit]\npatience = 2\nevaluate_every = 0", r"\[retrofit\] patience has no effect"),
+        ("[retrofit]\nweight_bits = 1", r"'retrofit\.weight_bits' is 1; expected greater than or equal to 2"),
         ("[export]\nopset = 16", r"'export\.opset' is 16; expected greater than or equal to 17"),
         ('[quantize]\nweights = "max"', r"'quantize\.weights' is 'max'; expected 'minmax', 'mse' or 'per-channel'"),
         ("[calibrate]\nseeds = [1, 1]", r"\[calibrate\] seeds \[1, 1\] repeat"),
@@ -123,13 +127,13 @@ def test_overrides_are_toml_values_or_bare_words(tmp_path: Path) -> None:
     recipe = load_recipe(
         write(tmp_path, MINIMAL),
         [
-            "retrofit.steps=7",
+            "retrofit.steps=700",
             "model.checkpoint=other/place",
             'quantize.profiles=["paper"]',
             "compare.sts.max_drop.paper=0.5",
         ],
     )
-    assert recipe.retrofit.steps == 7
+    assert recipe.retrofit.steps == 700
     assert recipe.model.checkpoint == "other/place"
     assert recipe.quantize.profiles == ("paper",)
     assert recipe.compare.sts is not None
@@ -150,6 +154,17 @@ def test_an_override_below_a_value_is_refused(tmp_path: Path) -> None:
 def test_the_attention_table_has_the_fields_and_defaults_of_the_settings() -> None:
     assert AttentionSection().settings() == AttentionSettings()
     assert set(AttentionSection.model_fields) == set(AttentionSettings.__dataclass_fields__)
+
+
+def test_the_retrofit_table_has_the_fields_defaults_and_choices_of_the_settings() -> None:
+    from train.quantization_places import PROFILE_NAMES
+    from train.quantizer import WEIGHT_RANGES
+    from train.retrofit_settings import RetrofitSettings
+
+    assert RetrofitSettings.from_dict(RetrofitSection().model_dump()) == RetrofitSettings()
+    assert set(RetrofitSection.model_fields) == set(RetrofitSettings.__dataclass_fields__)
+    assert get_args(RetrofitSection.model_fields["evaluation_profile"].annotation) == PROFILE_NAMES
+    assert get_args(RetrofitSection.model_fields["evaluation_weights"].annotation) == WEIGHT_RANGES
 
 
 def test_shapes_are_batch_and_length() -> None:

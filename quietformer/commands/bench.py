@@ -1,0 +1,88 @@
+"""``quietformer bench``: interleaved latency of graphs and backends."""
+
+from __future__ import annotations
+
+from enum import StrEnum
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+
+class BenchBackend(StrEnum):
+    """Backends that run on a CPU."""
+
+    OPENVINO = "openvino"
+    ONNXRUNTIME = "onnxruntime"
+
+
+def bench(
+    artifacts: Annotated[list[Path], typer.Argument(metavar="ARTIFACT...", help="Graphs; the first is the baseline.")],
+    *,
+    backends: Annotated[
+        list[BenchBackend] | None,
+        typer.Option("--backend", help="Where every graph runs; repeat to compare backends. openvino by default."),
+    ] = None,
+    shapes: Annotated[
+        list[str] | None,
+        typer.Option("--shapes", metavar="BxT", help="Batch and length, repeatable. 1x128 by default."),
+    ] = None,
+    data: Annotated[
+        str | None, typer.Option("--data", metavar="PATH", help="Texts to feed; a shipped sample by default.")
+    ] = None,
+    seconds: Annotated[float, typer.Option("--seconds", help="Measured time per candidate and repeat.")] = 3.0,
+    repeats: Annotated[int, typer.Option("--repeats", help="Independent repeats.")] = 3,
+    threads: Annotated[int | None, typer.Option("--threads", help="Threads per backend; all cores by default.")] = None,
+    json_file: Annotated[
+        Path | None, typer.Option("--json", metavar="FILE", help="Also write the report here.")
+    ] = None,
+    force: Annotated[bool, typer.Option("--force", help="Replace an existing file.")] = False,
+) -> None:
+    """Measure latency of candidates in turns.
+
+    The same inputs for all, without padding: a table, then one line of JSON.
+
+    Example: quietformer bench model.onnx model.int8.onnx --backend openvino --backend onnxruntime --shapes 1x128
+    """
+    import json
+    from contextlib import ExitStack
+
+    from deploy.backends.opening import open_backend
+    from deploy.bench import Candidate
+    from deploy.bench import bench as measure
+    from deploy.files import refuse_existing, write_atomically
+    from quietformer.graph_text import graph_text
+    from quietformer.progress import progress
+    from quietformer.recipe_sections import parse_shape
+    from quietformer.report.tables import latency_table
+    from quietformer.sample_texts import texts_or_sample
+    from quietformer.terminal_table import terminal_table
+
+    if json_file is not None:
+        refuse_existing(json_file, force=force)
+    wanted = [parse_shape(shape) for shape in shapes or ["1x128"]]
+    text = graph_text(artifacts[0])
+    texts = texts_or_sample(data)
+    reports = []
+    with ExitStack() as stack, progress("bench") as job:
+        candidates, stacked = [], []
+        for backend in backends or [BenchBackend.OPENVINO]:
+            for artifact in artifacts:
+                opened = stack.enter_context(open_backend(backend.value, artifact, threads=threads))
+                stacked.append(opened)
+                candidates.append(
+                    Candidate(name=f"{artifact.name}, {backend.value}", backend=opened, precision=opened.precision)
+                )
+        for batch, length in wanted:
+            feeds = text.full_rows(texts, batch=batch, length=length)
+            for opened in stacked:
+                opened.fix_shapes(feeds)
+            reports.append(measure(candidates, feeds, repeats=repeats, seconds=seconds, progress=job.tell))
+    for report in reports:
+        typer.echo(terminal_table(latency_table(report)))
+        for warning in report.warnings:
+            typer.echo(f"warning: {warning}", err=True)
+    line = json.dumps([report.to_dict() for report in reports])
+    typer.echo(line)
+    if json_file is not None:
+        write_atomically(json_file, line + "\n")

@@ -1,0 +1,64 @@
+"""``quietformer calibrate``: ranges of a float graph's activations."""
+
+from __future__ import annotations
+
+from enum import StrEnum
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+
+class Method(StrEnum):
+    """How a range is chosen from what was seen; ``deploy.ranges`` has the formulas."""
+
+    RUNNING_MINMAX = "running-minmax"
+    MINMAX = "minmax"
+    PERCENTILE = "percentile"
+    MSE = "mse"
+    ENTROPY = "entropy"
+
+
+def calibrate(
+    model: Annotated[Path, typer.Argument(metavar="MODEL.onnx", help="Float graph, as exported.")],
+    *,
+    out: Annotated[Path, typer.Option("--out", metavar="calibration.json", help="The cache to write.")],
+    data: Annotated[
+        str | None, typer.Option("--data", metavar="PATH", help="Texts, never those of the evaluation; or a set.npz.")
+    ] = None,
+    random: Annotated[
+        bool, typer.Option("--random", help="Random ids instead: marks every later artifact as not for accuracy.")
+    ] = False,
+    method: Annotated[Method, typer.Option("--method", help="How ranges are chosen.")] = Method.RUNNING_MINMAX,
+    batches: Annotated[int, typer.Option("--batches", min=1, help="Batches to run.")] = 16,
+    batch_size: Annotated[int, typer.Option("--batch-size", min=1, help="Texts per batch.")] = 16,
+    length: Annotated[int, typer.Option("--length", min=1, help="Cut texts to so many tokens.")] = 128,
+    seed: Annotated[int, typer.Option("--seed", min=0, help="Chooses the texts.")] = 0,
+    column: Annotated[str | None, typer.Option("--column", help="Column of the texts in tables.")] = None,
+    force: Annotated[bool, typer.Option("--force", help="Replace an existing file.")] = False,
+) -> None:
+    """Find the ranges of a graph's activations.
+
+    Runs the float graph over a random subset of texts; the cache is bound to graph, data and method.
+
+    Example: quietformer calibrate model.onnx --data texts.txt --out calibration.json --method mse
+    """
+    from deploy.files import refuse_existing
+    from quietformer.calibration import CalibrationPlan, calibrate_on_random, calibrate_on_set, calibrate_on_texts
+    from quietformer.progress import progress
+
+    if random == (data is not None):
+        raise ValueError("give either --data with texts, or --random")
+    refuse_existing(out, force=force)
+    plan = CalibrationPlan(method=method.value, batches=batches, batch_size=batch_size, length=length)
+    with progress("calibrate") as job:
+        if data is None:
+            cache = calibrate_on_random(model, plan, seed=seed, job=job)
+        elif data.endswith(".npz"):
+            cache = calibrate_on_set(model, Path(data), plan, job=job)
+        else:
+            cache = calibrate_on_texts(model, data, plan, column=column, seed=seed, job=job)
+    cache.save(out, force=force)
+    for warning in cache.warnings():
+        typer.echo(f"warning: {warning}", err=True)
+    typer.echo(f"{out}: ranges of {len(cache.tensors)} tensors from {cache.samples} rows, {cache.method}")

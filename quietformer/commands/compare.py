@@ -1,0 +1,98 @@
+"""``quietformer compare``: a candidate against a baseline on a task, with a verdict."""
+
+from __future__ import annotations
+
+from enum import StrEnum
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from quietformer.commands.bench import BenchBackend
+
+
+class TaskChoice(StrEnum):
+    """Tasks; ``quietformer.task_opening`` opens them."""
+
+    FIDELITY = "fidelity"
+    STS = "sts"
+    MLM = "mlm"
+
+
+def compare(
+    *,
+    baseline: Annotated[
+        Path, typer.Option("--baseline", metavar="ARTIFACT|CHECKPOINT", help="Float graph, or a checkpoint folder.")
+    ],
+    candidates: Annotated[
+        list[Path], typer.Option("--candidate", metavar="ARTIFACT", help="What is judged; repeat for several.")
+    ],
+    task: Annotated[TaskChoice, typer.Option("--task", help="How it is judged.")],
+    data: Annotated[str, typer.Option("--data", metavar="PATH", help="The task's data.")],
+    max_drop: Annotated[
+        float | None, typer.Option("--max-drop", metavar="D", help="Largest loss that passes, in the task's metric.")
+    ] = None,
+    backend: Annotated[
+        BenchBackend, typer.Option("--backend", help="Where candidates run; the baseline runs on onnxruntime.")
+    ] = BenchBackend.OPENVINO,
+    limit: Annotated[int | None, typer.Option("--limit", help="Use the first so many examples.")] = None,
+    json_file: Annotated[
+        Path | None, typer.Option("--json", metavar="FILE", help="Also write the report here.")
+    ] = None,
+    force: Annotated[bool, typer.Option("--force", help="Replace an existing file.")] = False,
+) -> None:
+    """Judge candidates against a float model.
+
+    Exits 1 when a candidate loses more than --max-drop.
+
+    Example: quietformer compare --baseline model.onnx --candidate model.int8.onnx --task sts --data sts-dev.csv --max-drop 0.004
+    """
+    import json
+    from functools import partial
+
+    from deploy.backends.opening import open_backend
+    from deploy.compare import Contender
+    from deploy.compare import compare as evaluate
+    from deploy.files import refuse_existing, write_atomically
+    from deploy.graph_info import read_info
+    from quietformer.baseline_graph import float_graph_of
+    from quietformer.gate import GateFailedError
+    from quietformer.progress import progress
+    from quietformer.report.tables import accuracy_table
+    from quietformer.task_opening import open_task
+    from quietformer.terminal_table import terminal_table
+
+    if json_file is not None:
+        refuse_existing(json_file, force=force)
+    with progress("compare") as job, float_graph_of(baseline, job=job) as graph:
+        with open_backend("onnxruntime", graph) as float_model:
+            opened = open_task(task.value, graph, data, float_infer=float_model.infer, limit=limit)
+        report = evaluate(
+            Contender(
+                arm=baseline.name,
+                backend="onnxruntime",
+                precision="float32",
+                artifacts=(partial(open_backend, "onnxruntime", graph),),
+            ),
+            [
+                Contender(
+                    arm=candidate.name,
+                    backend=backend.value,
+                    precision="W8A8" if profile else "float",
+                    profile=profile,
+                    artifacts=(partial(open_backend, backend.value, candidate),),
+                )
+                for candidate in candidates
+                for profile in (read_info(candidate).profile,)
+            ],
+            opened,
+            max_drop=max_drop,
+            data=data,
+            progress=job.tell,
+        )
+    typer.echo(terminal_table(accuracy_table(report)))
+    if json_file is not None:
+        write_atomically(json_file, json.dumps(report.to_dict(), indent=1) + "\n")
+    if not report.passed:
+        failed = [row.arm for row in report.rows if row.passed is False]
+        raise GateFailedError(f"{', '.join(failed)} lost more {report.metric} than {max_drop}")

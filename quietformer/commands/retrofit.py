@@ -1,0 +1,26 @@
+"""``quietformer retrofit``: the first stages of a recipe, up to the retrofitted checkpoint."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import typer
+
+from quietformer.commands.run import Force, Out, Overrides, Recipe
+
+
+def retrofit(recipe: Recipe, *, out: Out = None, overrides: Overrides = None, force: Force = False) -> None:
+    """Run a recipe up to the retrofitted checkpoint.
+
+    'quietformer run' with the same recipe and --out goes on from here.
+
+    Example: quietformer retrofit recipes/minilm-retrofit.toml --out runs/minilm --set data.texts=corpus.txt
+    """
+    from quietformer.pipeline import run_stages
+    from quietformer.recipe import load_recipe
+    from quietformer.whole_run import retrofit_stages
+
+    loaded = load_recipe(recipe, overrides or [])
+    folder = out or Path("runs") / loaded.name
+    run_stages(loaded, folder, retrofit_stages(), force=force)
+    typer.echo(folder / "checkpoint")

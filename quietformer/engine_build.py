@@ -1,0 +1,64 @@
+"""A TensorRT-RTX build from what a user writes: capabilities such as ``8.9`` and shapes such as ``1x128``."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+from deploy.backends.rtx_engine import EngineReport, build_engine
+from deploy.graph_structure import read_structure
+from deploy.shapes import parse_shapes
+from quietformer.progress import Job
+
+
+def build_from_texts(
+    graph: Path,
+    out: Path,
+    *,
+    compute_capabilities: Sequence[str],
+    smallest: str,
+    usual: str,
+    largest: str,
+    force: bool,
+    job: Job,
+) -> EngineReport:
+    """Build an engine.
+
+    Args:
+        graph: ONNX graph of the ``tensorrt`` profile.
+        out: folder for the engine and ``engine.json``.
+        compute_capabilities: targets, each as ``MAJOR.MINOR``.
+        smallest: least shapes, for all inputs or per input.
+        usual: shapes to be fastest at.
+        largest: greatest shapes.
+        force: replace an earlier engine.
+        job: told what is done.
+
+    Raises:
+        FileNotFoundError: no such graph.
+        FileExistsError: an engine is there and ``force`` is not set.
+        ValueError: a text of another form, or what the builder refuses.
+    """
+    names = [entry.name for entry in read_structure(graph).graph.input]
+    return build_engine(
+        graph,
+        out,
+        compute_capabilities=[parse_capability(text) for text in compute_capabilities],
+        min_shapes=parse_shapes(smallest, names),
+        opt_shapes=parse_shapes(usual, names),
+        max_shapes=parse_shapes(largest, names),
+        force=force,
+        progress=job.tell,
+    )
+
+
+def parse_capability(text: str) -> tuple[int, int]:
+    """Major and minor of ``8.9``.
+
+    Raises:
+        ValueError: the text has another form.
+    """
+    major, dot, minor = text.partition(".")
+    if not (dot and major.isdecimal() and minor.isdecimal()):
+        raise ValueError(f"compute capability '{text}' is not MAJOR.MINOR, for example 8.9")
+    return int(major), int(minor)

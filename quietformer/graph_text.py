@@ -1,0 +1,82 @@
+"""From texts to the feeds of a graph: its metadata, its tokenizer and its inputs, checked against one another."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+
+from deploy.encoding import TextEncoder
+from deploy.graph_info import TOKENIZER_FILE, GraphInfo, load_graph
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class GraphText:
+    """What turns texts into feeds of one graph."""
+
+    info: GraphInfo
+    encoder: TextEncoder
+    input_names: tuple[str, ...]
+    tokenizer_file: Path
+
+    @property
+    def length(self) -> int | None:
+        """Tokens that every row is padded to, None where the graph takes any length."""
+        return self.info.length
+
+    def feeds(self, token_rows: Sequence[np.ndarray]) -> dict[str, np.ndarray]:
+        """One padded batch of rows, int64 (batch, length) by input."""
+        return dict(self.encoder.feeds(token_rows, length=self.length, input_names=self.input_names))
+
+    def full_rows(self, texts: Sequence[str], *, batch: int, length: int) -> dict[str, np.ndarray]:
+        """A batch without padding: texts run on until each row has ``length`` tokens.
+
+        Raises:
+            ValueError: the graph has another static length, or no text has a word.
+        """
+        if self.length not in (None, length):
+            raise ValueError(f"the graph takes rows of {self.length} tokens; asked for {length}")
+        encoder = TextEncoder(self.tokenizer_file, max_length=length, pad_token_id=self.info.pad_token_id)
+        joined = " ".join(texts)
+        rows: list[np.ndarray] = []
+        for start in range(batch):
+            text = joined[start * len(joined) // (batch + 1) :]
+            row = encoder.encode([text])[0]
+            while len(row) < length:
+                longer = encoder.encode([f"{text} {joined}"])[0]
+                if len(longer) == len(row):
+                    raise ValueError("the texts hold no word that the tokenizer knows")
+                text, row = f"{text} {joined}", longer
+            rows.append(row)
+        return dict(encoder.feeds(rows, length=length, input_names=self.input_names))
+
+
+def graph_text(graph: Path, *, length: int | None = None) -> GraphText:
+    """Open what belongs to a graph.
+
+    Args:
+        graph: ONNX file with quietformer metadata and its ``tokenizer.json`` beside it.
+        length: texts are cut to so many tokens; by default to what the graph takes.
+
+    Raises:
+        FileNotFoundError: graph or tokenizer are missing.
+        ValueError: not such a graph, the tokenizer of another model, or a length above what the graph takes.
+    """
+    model = load_graph(graph)
+    info = GraphInfo.read(model, name=str(graph))
+    longest = info.length or info.max_length
+    if length is not None and length > longest:
+        what = "static length" if info.length else "positions"
+        raise ValueError(f"length {length} is above the {longest} {what} of {graph}")
+    tokenizer_file = graph.parent / TOKENIZER_FILE
+    encoder = TextEncoder(tokenizer_file, max_length=length or longest, pad_token_id=info.pad_token_id)
+    if info.tokenizer_sha256 and encoder.tokenizer_sha256 != info.tokenizer_sha256:
+        raise ValueError(f"{tokenizer_file} is not the tokenizer that {graph} was exported with")
+    return GraphText(
+        info=info,
+        encoder=encoder,
+        input_names=tuple(entry.name for entry in model.graph.input),
+        tokenizer_file=tokenizer_file,
+    )

@@ -1,0 +1,54 @@
+"""Outlier metrics of a checkpoint on texts: what ``quietformer inspect`` and the outlier stages share."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from deploy.encoding import TextEncoder
+from quietformer.progress import Job
+from train.checkpoint import load, load_tokenizer_file
+from train.outlier_report import OutlierReport
+from train.outliers import measure_outliers
+from train.text_batches import sequential_batches
+
+
+def measure_checkpoint(
+    checkpoint: Path, texts: Sequence[str], *, length: int, batch_size: int = 16, job: Job
+) -> OutlierReport:
+    """Run a checkpoint over texts and measure its named tensors.
+
+    Args:
+        checkpoint: checkpoint folder.
+        texts: at least one.
+        length: texts are cut to so many tokens.
+        batch_size: rows per batch; the figures do not depend on it.
+        job: told of every batch.
+
+    Raises:
+        FileNotFoundError: checkpoint or tokenizer are missing.
+        ValueError: the checkpoint cannot be read, or ``length`` is above its positions.
+    """
+    encoder = TextEncoder(load_tokenizer_file(checkpoint), max_length=length)
+    model = load(checkpoint, head="none")
+    refuse_longer(length, model.config.max_position_embeddings, checkpoint)
+    rows = encoder.encode(texts)
+    batches = sequential_batches(rows, batch_size=batch_size, pad_id=encoder.pad_token_id)
+    return measure_outliers(model, _told(batches, job))
+
+
+def refuse_longer(length: int, positions: int, where: Path) -> None:
+    """Guard a length.
+
+    Raises:
+        ValueError: it is above the model's positions.
+    """
+    if length > positions:
+        raise ValueError(f"length {length} is above the {positions} positions of {where}")
+
+
+def _told(batches: Sequence[Mapping[str, Any]], job: Job) -> Iterator[Mapping[str, Any]]:
+    for done, batch in enumerate(batches):
+        job.advance(done, len(batches))
+        yield batch

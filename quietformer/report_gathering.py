@@ -1,0 +1,186 @@
+"""Builds the report of a run from the files its stages left, and from nothing else: a report can be made again any time."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+from pydantic import TypeAdapter
+
+from deploy.bench import BenchReport
+from deploy.calibration_cache import CalibrationCache
+from deploy.compare import CompareReport
+from deploy.graph_info import read_info
+from deploy.machine import machine_facts
+from deploy.ranges import choose_range
+from quietformer.arm_name import arm_name
+from quietformer.manifest import Manifest
+from quietformer.model_facts import model_facts, now
+from quietformer.report.content import (
+    Arm,
+    ArtifactFacts,
+    EngineFacts,
+    ExportFacts,
+    ParityRow,
+    RunReport,
+    SiteRange,
+)
+from quietformer.report.training_history import read_history
+from quietformer.stages.layout import (
+    CHECKPOINT,
+    COMPARISON,
+    ENGINE_FACTS,
+    LATENCY,
+    LINT,
+    RETROFIT_LOG,
+    RETROFIT_RESULT,
+    VARIANTS,
+    Variant,
+    calibration_cache,
+    export_facts,
+    float_graph,
+    int8_graph,
+    outliers,
+)
+from quietformer.stages.original_checkpoint import original_folder
+from quietformer.stages.stage import Run
+
+
+def gather_report(run: Run) -> RunReport:
+    """Everything that the stages of a run left behind.
+
+    Raises:
+        FileNotFoundError: a stage that every run has left nothing.
+        ValueError: a file does not hold what its stage writes.
+    """
+    recipe = run.recipe
+    cache = CalibrationCache.load(run.path(calibration_cache("retrofitted", recipe, recipe.calibrate.seeds[0])))
+    return RunReport(
+        model=model_facts(original_folder(recipe), source=recipe.model.checkpoint),
+        created=now(),
+        machine=machine_facts(),
+        arms=(_arm(run),),
+        outliers_before=_json(run.path(outliers("original"))),
+        comparisons=_comparisons(run),
+        latency=tuple(TypeAdapter(list[BenchReport]).validate_python(_json(run.path(LATENCY)))),
+        ranges_before=_ranges(run, "original"),
+        ranges_after=_ranges(run, "retrofitted"),
+        calibration=_calibration(cache),
+        export=_export(run),
+        artifacts=_artifacts(run),
+        engines=_engines(run),
+        notes=(*_lint_notes(run), *cache.warnings()),
+        recipe=recipe.model_dump(mode="json", exclude_none=True),
+    )
+
+
+def _json(path: Path) -> Any:
+    return json.loads(path.read_text(encoding="utf-8"))
+
+
+def _arm(run: Run) -> Arm:
+    result = _json(run.path(RETROFIT_RESULT))
+    return Arm(
+        name=arm_name(run.recipe),
+        chosen=True,
+        attention=run.recipe.attention.settings().to_dict(),
+        steps=result["steps"],
+        seconds=result["seconds"],
+        settings=run.recipe.retrofit.model_dump(mode="json"),
+        history=read_history(run.path(RETROFIT_LOG)),
+        outliers=_json(run.path(outliers("retrofitted"))),
+    )
+
+
+def _comparisons(run: Run) -> tuple[CompareReport, ...]:
+    path = run.path(COMPARISON)
+    if not path.is_file():
+        return ()
+    reports = _json(path)
+    for report in reports.values():
+        del report["passed"]  # derived from the rows
+    return tuple(TypeAdapter(dict[str, CompareReport]).validate_python(reports).values())
+
+
+def _ranges(run: Run, variant: Variant) -> tuple[SiteRange, ...]:
+    """Ranges as the uint8 profiles read them: from the smallest to the largest value that the method keeps."""
+    recipe = run.recipe
+    cache = CalibrationCache.load(run.path(calibration_cache(variant, recipe, recipe.calibrate.seeds[0])))
+    ranges = []
+    for name, statistics in cache.tensors.items():
+        low, high = choose_range(statistics, cache.method, symmetric=False)
+        ranges.append(SiteRange(site=name, low=low, high=high))
+    return tuple(ranges)
+
+
+def _calibration(cache: CalibrationCache) -> dict[str, Any]:
+    return {
+        "method": cache.method,
+        "samples": cache.samples,
+        "batches": cache.batches,
+        "data": {key: value for key, value in cache.data.items() if key != "indices"},
+        "preprocessing": cache.preprocessing,
+    }
+
+
+def _export(run: Run) -> ExportFacts:
+    """The export ended well, so the graph has only standard operators and one attention pattern per layer."""
+    facts = _json(run.path(export_facts("retrofitted")))
+    return ExportFacts(
+        opset=facts["opset"],
+        lowering=run.recipe.export.lowering,
+        only_standard_operators=True,
+        attention_patterns=read_info(run.path(float_graph("retrofitted"))).num_layers,
+        parity=tuple(
+            ParityRow(batch=row["batch"], length=row["length"], largest_difference=row["max_difference"])
+            for row in facts["parity"]
+        ),
+    )
+
+
+def _artifacts(run: Run) -> tuple[ArtifactFacts, ...]:
+    """Graphs and ranges of both models with their hashes from the manifest, and the checkpoint's weights."""
+    recipe = run.recipe
+    hashes = {
+        name: sha for record in Manifest.load(run.folder).stages.values() for name, sha in record.artifacts.items()
+    }
+    found: list[tuple[Any, str, str]] = [
+        ("checkpoint", name, "retrofitted")
+        for name in hashes
+        if name.startswith(CHECKPOINT) and name.endswith("tensors")
+    ]
+    for variant in VARIANTS:
+        found.append(("float graph", float_graph(variant), variant))
+        found.append(("calibration", calibration_cache(variant, recipe, recipe.calibrate.seeds[0]), variant))
+        found += [
+            ("int8 graph", int8_graph(variant, recipe, profile), f"{variant}, profile {profile}")
+            for profile in recipe.quantize.profiles
+        ]
+    return tuple(
+        ArtifactFacts(role=role, file=name, num_bytes=run.path(name).stat().st_size, sha256=hashes[name], note=note)
+        for role, name, note in found
+    )
+
+
+def _engines(run: Run) -> tuple[EngineFacts, ...]:
+    path = run.path(ENGINE_FACTS)
+    if not path.is_file():
+        return ()
+    facts = _json(path)
+    return (
+        EngineFacts(
+            backend=facts["backend"],
+            num_bytes=facts["engine_bytes"],
+            compute_capabilities=tuple(facts["compute_capabilities"]),
+            version=facts["version"],
+            evidence="unverified",
+            note=facts["not_done"],
+            facts=facts,
+        ),
+    )
+
+
+def _lint_notes(run: Run) -> list[str]:
+    findings = _json(run.path(LINT))
+    return [f"lint, profile {profile}: {len(found)} findings" for profile, found in findings.items() if found]

@@ -1,0 +1,61 @@
+"""Stage ``engine``: a TensorRT-RTX engine from the retrofitted model's ``tensorrt`` graph; needs no GPU."""
+
+from __future__ import annotations
+
+import importlib.util
+from collections.abc import Sequence
+from typing import Any
+
+from quietformer.progress import Job
+from quietformer.recipe import Recipe
+from quietformer.stages.layout import ENGINE, int8_graph
+from quietformer.stages.stage import Run, Stage
+
+_PROFILE = "tensorrt"
+
+
+class BuildEngine(Stage):
+    """Parse and build; running the engine is for a machine with a GPU."""
+
+    name = "engine"
+    title = "TensorRT-RTX engine"
+    tools = ("tensorrt-rtx",)
+
+    def settings(self, recipe: Recipe) -> dict[str, Any]:
+        """The recipe's table."""
+        return recipe.engine.model_dump(mode="json") if recipe.engine is not None else {}
+
+    def inputs(self, recipe: Recipe) -> Sequence[str]:
+        """The graph."""
+        return (int8_graph("retrofitted", recipe, _PROFILE),)
+
+    def outputs(self, recipe: Recipe) -> Sequence[str]:
+        """Engine and ``engine.json``."""
+        return (ENGINE,)
+
+    def reason_to_skip(self, recipe: Recipe) -> str | None:
+        """An engine is not asked for, or cannot be built here."""
+        if recipe.engine is None:
+            return "the recipe has no [engine] table"
+        if importlib.util.find_spec("tensorrt_rtx") is None:
+            return "tensorrt-rtx is not installed: pip install 'quietformer[tensorrt-rtx]'"
+        return None
+
+    def work(self, run: Run, job: Job) -> str:
+        """Build for every target at once."""
+        from quietformer.engine_build import build_from_texts
+
+        settings = run.recipe.engine
+        assert settings is not None
+        report = build_from_texts(
+            run.path(int8_graph("retrofitted", run.recipe, _PROFILE)),
+            run.path(ENGINE),
+            compute_capabilities=settings.compute_capabilities,
+            smallest=settings.min_shape,
+            usual=settings.opt_shape,
+            largest=settings.max_shape,
+            force=True,
+            job=job,
+        )
+        targets = ", ".join(report.compute_capabilities)
+        return f"{report.engine_bytes / 1e6:.0f} MB for SM {targets}; {report.not_done}"

@@ -1,0 +1,176 @@
+"""Stage ``compare``: every W8A8 graph of both models against the original float model, in integers, on the recipe's tasks."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import replace
+from functools import partial
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any
+
+from deploy.backends.base import Backend
+from deploy.backends.opening import open_backend
+from deploy.calibration_cache import CalibrationCache
+from deploy.compare import CompareReport, CompareRow, Contender, compare, compare_row
+from deploy.files import write_atomically
+from deploy.quantize import quantize
+from quietformer.manifest import hash_source
+from quietformer.progress import Job
+from quietformer.recipe import Recipe
+from quietformer.recipe_sections import TaskSection
+from quietformer.stages.layout import (
+    COMPARISON,
+    HELD_OUT_TEXTS,
+    VARIANTS,
+    Variant,
+    calibration_cache,
+    float_graph,
+    int8_graph,
+    tokenizer,
+)
+from quietformer.stages.stage import Run, Stage
+
+BACKENDS_OF_PROFILE = {
+    "tensorrt": ("openvino", "onnxruntime"),
+    "paper": ("openvino", "onnxruntime"),
+    "ort": ("onnxruntime",),
+}
+"""Where each profile's graphs run in integers; the further calibration subsets run on the first one."""
+
+
+class CompareAccuracy(Stage):
+    """Scores of both models, float and W8A8, and verdicts on the retrofitted one."""
+
+    name = "compare"
+    title = "accuracy in integers"
+    tools = ("onnxruntime", "openvino", "tokenizers")
+
+    def settings(self, recipe: Recipe) -> dict[str, Any]:
+        """The recipe's table, and how the further subsets are quantized."""
+        return {
+            "tasks": {name: task.model_dump(mode="json") for name, task in tasks_to_run(recipe).items()},
+            "length": recipe.calibrate.length,
+            "quantize": recipe.quantize.model_dump(mode="json"),
+        }
+
+    def sources(self, recipe: Recipe) -> dict[str, str]:
+        """The tasks' own data."""
+        return {
+            f"{name} data": _data_hash(task.data)
+            for name, task in tasks_to_run(recipe).items()
+            if task.data is not None
+        }
+
+    def inputs(self, recipe: Recipe) -> Sequence[str]:
+        """Graphs, tokenizers and caches of both models, and the held-out texts."""
+        names = [HELD_OUT_TEXTS]
+        for variant in VARIANTS:
+            names += [float_graph(variant), tokenizer(variant)]
+            names += [int8_graph(variant, recipe, profile) for profile in recipe.quantize.profiles]
+            names += [calibration_cache(variant, recipe, seed) for seed in recipe.calibrate.seeds]
+        return names
+
+    def outputs(self, recipe: Recipe) -> Sequence[str]:
+        """One JSON file, a report per task."""
+        return (COMPARISON,)
+
+    def reason_to_skip(self, recipe: Recipe) -> str | None:
+        """Without a task there is nothing to compare."""
+        return None if tasks_to_run(recipe) else "no task has data; give compare.sts.data or a [compare.fidelity] table"
+
+    def work(self, run: Run, job: Job) -> str:
+        """Evaluate everything on every task."""
+        from quietformer.task_opening import open_task, task_named
+
+        reports = {}
+        original = run.path(float_graph("original"))
+        for name, settings in tasks_to_run(run.recipe).items():
+            data = settings.data or str(run.path(HELD_OUT_TEXTS))
+            with open_backend("onnxruntime", original) as float_original:
+                task = open_task(
+                    task_named(name),
+                    original,
+                    data,
+                    float_infer=float_original.infer,
+                    limit=settings.limit,
+                    length=run.recipe.calibrate.length,
+                )
+            baseline, *candidates = _contenders(run)
+            report = compare(baseline, candidates, task, data=settings.data or "held-out texts", progress=job.tell)
+            reports[name] = replace(report, rows=tuple(_judged(row, report, settings) for row in report.rows))
+        content = {name: report.to_dict() for name, report in reports.items()}
+        write_atomically(run.path(COMPARISON), json.dumps(content, indent=1) + "\n")
+        failed = sum(row.passed is False for report in reports.values() for row in report.rows)
+        return f"{', '.join(reports)}: " + (f"{failed} rows fail their gate" if failed else "no gate failed")
+
+
+def tasks_to_run(recipe: Recipe) -> dict[str, TaskSection]:
+    """The tasks that have data, ``fidelity`` always; the first is the headline of the report."""
+    named = {"sts": recipe.compare.sts, "mlm": recipe.compare.mlm, "fidelity": recipe.compare.fidelity}
+    return {name: task for name, task in named.items() if task and (task.data is not None or name == "fidelity")}
+
+
+def _data_hash(data: str) -> str:
+    return hash_source(Path(data)) if not data.startswith("hf:") else hashlib.sha256(data.encode()).hexdigest()
+
+
+def _contenders(run: Run) -> list[Contender]:
+    """The float original first, then the rest in the order of a report."""
+    recipe = run.recipe
+    contenders = [
+        Contender(
+            arm=variant,
+            backend="onnxruntime",
+            precision="float32",
+            artifacts=(partial(open_backend, "onnxruntime", run.path(float_graph(variant))),),
+            gated=False,
+        )
+        for variant in VARIANTS
+    ]
+    further_seeds = recipe.calibrate.seeds[1:]
+    for variant in VARIANTS:
+        for profile in recipe.quantize.profiles:
+            for place, backend in enumerate(BACKENDS_OF_PROFILE[profile]):
+                served = partial(open_backend, backend, run.path(int8_graph(variant, recipe, profile)))
+                subsets = [
+                    partial(_open_subset, run, variant, profile, backend, seed) for seed in further_seeds if place == 0
+                ]
+                contenders.append(
+                    Contender(arm=variant, backend=backend, profile=profile, artifacts=(served, *subsets), gated=False)
+                )
+    return contenders
+
+
+@contextmanager
+def _open_subset(run: Run, variant: Variant, profile: str, backend: str, seed: int) -> Iterator[Backend]:
+    """A graph from another subset's ranges, which lives only while it is evaluated."""
+    cache = CalibrationCache.load(run.path(calibration_cache(variant, run.recipe, seed)))
+    with TemporaryDirectory(dir=run.folder, prefix=".subset.") as scratch:
+        graph = Path(scratch) / "model.int8.onnx"
+        quantize(run.path(float_graph(variant)), cache, graph, profile=profile, weights=run.recipe.quantize.weights)
+        with open_backend(backend, graph) as opened:
+            yield opened
+
+
+def _judged(row: CompareRow, report: CompareReport, settings: TaskSection) -> CompareRow:
+    """The row with the verdict of its profile's gate; the original is only shown."""
+    drops = {str(profile): drop for profile, drop in settings.max_drop.items()}
+    if row.arm == "original" or row.profile not in drops:
+        return row
+    return compare_row(
+        row.scores,
+        arm=row.arm,
+        backend=row.backend,
+        precision=row.precision,
+        profile=row.profile,
+        baseline=report.baseline.scores[report.baseline.served],
+        metric=report.metric,
+        higher_is_better=report.higher_is_better,
+        max_drop=drops[row.profile],
+        served=row.served,
+        details=row.details,
+    )

@@ -1,0 +1,64 @@
+"""Where artifacts lie in a run directory: the retrofitted model's at the top, the original's under ``original/``."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+from quietformer.recipe import Recipe
+
+Variant = Literal["original", "retrofitted"]
+VARIANTS: tuple[Variant, ...] = ("original", "retrofitted")
+
+TRAIN_TEXTS = "data/train.jsonl"
+VALIDATION_TEXTS = "data/choosing.jsonl"
+"""By which the retrofit chooses its best state."""
+HELD_OUT_TEXTS = "data/held-out.jsonl"
+CHECKPOINT = "checkpoint"
+TRAINING = "training"
+"""What an interrupted retrofit resumes from; gone when it is done."""
+RETROFIT_RESULT = "retrofit.json"
+RETROFIT_LOG = "retrofit.log.jsonl"
+"""Scalars of every update and evaluation."""
+ENGINE = "engine"
+ENGINE_FACTS = "engine/engine.json"
+COMPARISON = "comparison.json"
+LATENCY = "latency.json"
+LINT = "lint.json"
+REPORT = "report"
+
+
+def in_variant(variant: Variant, name: str) -> str:
+    """An artifact's name for one of the two models."""
+    return f"original/{name}" if variant == "original" else name
+
+
+def float_graph(variant: Variant) -> str:
+    """The exported float graph."""
+    return in_variant(variant, "model.onnx")
+
+
+def tokenizer(variant: Variant) -> str:
+    """The tokenizer beside the graphs."""
+    return in_variant(variant, "tokenizer.json")
+
+
+def export_facts(variant: Variant) -> str:
+    """What the checks after the export found."""
+    return in_variant(variant, "export.json")
+
+
+def outliers(variant: Variant) -> str:
+    """Outlier metrics of the named tensors."""
+    return in_variant(variant, "outliers.json")
+
+
+def calibration_cache(variant: Variant, recipe: Recipe, seed: int) -> str:
+    """Ranges from one subset of the texts; the first seed's has no number."""
+    is_first = seed == recipe.calibrate.seeds[0]
+    return in_variant(variant, "calibration.json" if is_first else f"calibration.seed-{seed}.json")
+
+
+def int8_graph(variant: Variant, recipe: Recipe, profile: str) -> str:
+    """A quantized graph from the first seed's ranges; the first profile's has no name."""
+    is_first = profile == recipe.quantize.profiles[0]
+    return in_variant(variant, "model.int8.onnx" if is_first else f"model.int8.{profile}.onnx")

@@ -1,0 +1,88 @@
+"""Stage ``bench``: interleaved latency of float and INT8 on both CPU backends."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from contextlib import ExitStack
+from typing import Any
+
+from deploy.backends.opening import open_backend
+from deploy.bench import Candidate, bench
+from deploy.files import write_atomically
+from deploy.text_data import read_texts
+from quietformer.progress import Job
+from quietformer.recipe import Recipe
+from quietformer.recipe_sections import parse_shape
+from quietformer.stages.layout import HELD_OUT_TEXTS, LATENCY, float_graph, int8_graph, tokenizer
+from quietformer.stages.stage import Run, Stage
+
+_INT8_CANDIDATES = (("tensorrt", "openvino"), ("ort", "onnxruntime"))
+"""Profile and the backend it is fast on."""
+_NUM_TEXTS = 64
+
+
+class MeasureLatency(Stage):
+    """The float original on both backends against the retrofitted model in INT8."""
+
+    name = "bench"
+    title = "latency, float and INT8 in turns"
+    tools = ("onnxruntime", "openvino")
+
+    def settings(self, recipe: Recipe) -> dict[str, Any]:
+        """The recipe's table."""
+        return recipe.bench.model_dump(mode="json")
+
+    def inputs(self, recipe: Recipe) -> Sequence[str]:
+        """The graphs that are measured, and texts to feed them."""
+        graphs = [int8_graph("retrofitted", recipe, profile) for profile, _ in _candidates(recipe)]
+        return (float_graph("original"), tokenizer("original"), *graphs, HELD_OUT_TEXTS)
+
+    def outputs(self, recipe: Recipe) -> Sequence[str]:
+        """One JSON file, a report per shape."""
+        return (LATENCY,)
+
+    def work(self, run: Run, job: Job) -> str:
+        """Open all candidates and measure them in turns."""
+        from quietformer.graph_text import graph_text
+
+        recipe = run.recipe
+        original = run.path(float_graph("original"))
+        text = graph_text(original)
+        texts = read_texts(run.path(HELD_OUT_TEXTS), limit=_NUM_TEXTS)
+        opened = [
+            ("original float, onnxruntime", "onnxruntime", original),
+            ("original float, openvino", "openvino", original),
+        ]
+        opened += [
+            (f"INT8 {profile}, {backend}", backend, run.path(int8_graph("retrofitted", recipe, profile)))
+            for profile, backend in _candidates(recipe)
+        ]
+        reports = []
+        with ExitStack() as stack:
+            backends = [stack.enter_context(open_backend(backend, graph)) for _, backend, graph in opened]
+            candidates = [
+                Candidate(name=name, backend=backend, precision=backend.precision)
+                for (name, _, _), backend in zip(opened, backends, strict=True)
+            ]
+            for shape in recipe.bench.shapes:
+                batch, length = parse_shape(shape)
+                feeds = text.full_rows(texts, batch=batch, length=length)
+                for backend in backends:
+                    backend.fix_shapes(feeds)
+                reports.append(
+                    bench(
+                        candidates,
+                        feeds,
+                        repeats=recipe.bench.repeats,
+                        seconds=recipe.bench.seconds,
+                        progress=job.tell,
+                    )
+                )
+        write_atomically(run.path(LATENCY), json.dumps([report.to_dict() for report in reports]) + "\n")
+        ratios = [timing.speed_up.ratio for timing in reports[0].timings if timing.speed_up]
+        return f"fastest {max(ratios):.1f}x over {reports[0].baseline} at {recipe.bench.shapes[0]}"
+
+
+def _candidates(recipe: Recipe) -> list[tuple[str, str]]:
+    return [(profile, backend) for profile, backend in _INT8_CANDIDATES if profile in recipe.quantize.profiles]

@@ -1,0 +1,58 @@
+"""Stages ``original-outliers`` and ``outliers``: largest values and kurtosis of named tensors, on the held-out texts."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from typing import Any
+
+from deploy.files import write_atomically
+from deploy.text_data import read_texts
+from quietformer.progress import Job
+from quietformer.recipe import Recipe
+from quietformer.stages.layout import CHECKPOINT, HELD_OUT_TEXTS, Variant, outliers
+from quietformer.stages.original_checkpoint import original_folder, original_source
+from quietformer.stages.stage import Run, Stage
+
+_NUM_TEXTS = 128
+
+
+class MeasureOutliers(Stage):
+    """Outlier metrics of one of the two models, on the same texts."""
+
+    tools = ("torch", "transformers")
+
+    def __init__(self, variant: Variant) -> None:
+        self._variant: Variant = variant
+        self.name = "outliers" if variant == "retrofitted" else "original-outliers"
+        self.title = f"largest values and kurtosis of the {variant} model"
+
+    def settings(self, recipe: Recipe) -> dict[str, Any]:
+        """Texts are cut as for calibration."""
+        return {"length": recipe.calibrate.length, "num_texts": _NUM_TEXTS}
+
+    def sources(self, recipe: Recipe) -> dict[str, str]:
+        """The original checkpoint."""
+        return original_source(recipe) if self._variant == "original" else {}
+
+    def inputs(self, recipe: Recipe) -> Sequence[str]:
+        """Texts, and the retrofitted checkpoint."""
+        return (HELD_OUT_TEXTS,) if self._variant == "original" else (HELD_OUT_TEXTS, CHECKPOINT)
+
+    def outputs(self, recipe: Recipe) -> Sequence[str]:
+        """One JSON file."""
+        return (outliers(self._variant),)
+
+    def work(self, run: Run, job: Job) -> str:
+        """Run the PyTorch model with its named tensors observed."""
+        from quietformer.outlier_measurement import measure_checkpoint
+
+        folder = original_folder(run.recipe) if self._variant == "original" else run.path(CHECKPOINT)
+        texts = read_texts(run.path(HELD_OUT_TEXTS), limit=_NUM_TEXTS)
+        report = measure_checkpoint(folder, texts, length=run.recipe.calibrate.length, job=job)
+        write_atomically(run.path(outliers(self._variant)), json.dumps(report.to_dict(), indent=1) + "\n")
+        summary = report.summary()
+        return (
+            f"largest value {summary.largest:.0f}, largest FFN output {report.largest_ffn_output:.0f}, "
+            f"average kurtosis {summary.average_kurtosis:.0f}"
+        )

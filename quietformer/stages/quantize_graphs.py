@@ -1,0 +1,58 @@
+"""Stages ``original-quantize`` and ``quantize``: W8A8 graphs in every profile, from the first seed's ranges."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from deploy.calibration_cache import CalibrationCache
+from deploy.quantize import quantize
+from deploy.text_data import data_identity
+from quietformer.progress import Job
+from quietformer.recipe import Recipe
+from quietformer.stages.layout import TRAIN_TEXTS, Variant, calibration_cache, float_graph, int8_graph
+from quietformer.stages.stage import Run, Stage
+
+
+class QuantizeGraphs(Stage):
+    """Q/DQ graphs of one of the two models."""
+
+    tools = ("onnx", "numpy")
+
+    def __init__(self, variant: Variant) -> None:
+        self._variant: Variant = variant
+        self.name = "quantize" if variant == "retrofitted" else "original-quantize"
+        self.title = f"W8A8 graphs of the {variant} model"
+
+    def settings(self, recipe: Recipe) -> dict[str, Any]:
+        """The recipe's table, and the method that the ranges must come from."""
+        return recipe.quantize.model_dump(mode="json") | {"method": recipe.calibrate.method}
+
+    def inputs(self, recipe: Recipe) -> Sequence[str]:
+        """The float graph, the first seed's ranges, and the texts that they must come from."""
+        seed = recipe.calibrate.seeds[0]
+        return (float_graph(self._variant), calibration_cache(self._variant, recipe, seed), TRAIN_TEXTS)
+
+    def outputs(self, recipe: Recipe) -> Sequence[str]:
+        """One graph per profile."""
+        return tuple(int8_graph(self._variant, recipe, profile) for profile in recipe.quantize.profiles)
+
+    def work(self, run: Run, job: Job) -> str:
+        """Quantize for each profile."""
+        recipe = run.recipe
+        graph = run.path(float_graph(self._variant))
+        cache = CalibrationCache.load(run.path(calibration_cache(self._variant, recipe, recipe.calibrate.seeds[0])))
+        cache.check(graph, data=data_identity(run.path(TRAIN_TEXTS)), method=recipe.calibrate.method)
+        outcomes = []
+        for profile in recipe.quantize.profiles:
+            summary = quantize(
+                graph,
+                cache,
+                run.path(int8_graph(self._variant, recipe, profile)),
+                profile=profile,
+                weights=recipe.quantize.weights,
+                force=True,
+                progress=job.tell,
+            )
+            outcomes.append(f"{profile} {summary.quantized_bytes / 1e6:.0f} MB")
+        return ", ".join(outcomes)

@@ -1,0 +1,122 @@
+"""Stage ``retrofit``: the original, converted and distilled from itself until it survives integers; resumes exactly."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from deploy.encoding import TextEncoder
+from deploy.files import write_atomically
+from deploy.text_data import read_texts
+from quietformer.manifest import describe_change, hash_paths
+from quietformer.progress import Job
+from quietformer.recipe import Recipe
+from quietformer.stages.layout import (
+    CHECKPOINT,
+    RETROFIT_LOG,
+    RETROFIT_RESULT,
+    TRAIN_TEXTS,
+    TRAINING,
+    VALIDATION_TEXTS,
+)
+from quietformer.stages.original_checkpoint import original_folder, original_source, original_tokenizer
+from quietformer.stages.stage import Run, Stage
+
+_MADE_FOR = f"{TRAINING}/made-for.json"
+"""What unfinished training belongs to."""
+
+
+class RetrofitModel(Stage):
+    """Training, with its own checkpoints in ``training/`` until it is done."""
+
+    name = "retrofit"
+    title = "distilling from the float original"
+    tools = ("torch", "transformers", "accelerate")
+
+    def settings(self, recipe: Recipe) -> dict[str, Any]:
+        """Attention and training; how often a checkpoint is written changes nothing."""
+        return {
+            "attention": recipe.attention.settings().to_dict(),
+            "retrofit": recipe.retrofit.model_dump(mode="json", exclude={"checkpoint_every"}),
+        }
+
+    def sources(self, recipe: Recipe) -> dict[str, str]:
+        """The original checkpoint."""
+        return original_source(recipe)
+
+    def inputs(self, recipe: Recipe) -> Sequence[str]:
+        """Texts to learn from, and to choose by."""
+        return (TRAIN_TEXTS, VALIDATION_TEXTS)
+
+    def outputs(self, recipe: Recipe) -> Sequence[str]:
+        """Checkpoint, outcome, and the scalars of every update."""
+        return (CHECKPOINT, RETROFIT_RESULT, RETROFIT_LOG)
+
+    def work(self, run: Run, job: Job) -> str:
+        """Train, or go on where an earlier run stopped."""
+        from quietformer.training_job import TrainingJob
+        from train.checkpoint import load, save
+        from train.convert import convert
+        from train.retrofit import retrofit
+        from train.retrofit_settings import RetrofitSettings
+
+        recipe, original = run.recipe, original_folder(run.recipe)
+        self._claim_training(run)
+        settings = RetrofitSettings.from_dict(recipe.retrofit.model_dump())
+        encoder = TextEncoder(original_tokenizer(recipe), max_length=settings.max_length)
+        teacher, student = load(original), load(original)
+        convert(student, recipe.attention.settings(), seed=settings.seed)
+        result = retrofit(
+            teacher,
+            student,
+            encoder.encode(_texts_to_learn_from(run)),
+            settings,
+            run.path(TRAINING),
+            evaluation_rows=encoder.encode(read_texts(run.path(VALIDATION_TEXTS))),
+            progress=TrainingJob(job),
+        )
+        save(student, run.path(CHECKPOINT), source=original, force=True)
+        write_atomically(run.path(RETROFIT_LOG), run.path(f"{TRAINING}/log.jsonl").read_bytes())
+        write_atomically(run.path(RETROFIT_RESULT), json.dumps(result.to_dict(), indent=1) + "\n")
+        return f"{result.steps} steps, best after {result.best_step}: simulated W8A8 agreement {result.best_score:.4f}"
+
+    def clean_up(self, run: Run) -> None:
+        """Drop the training checkpoints."""
+        shutil.rmtree(run.path(TRAINING), ignore_errors=True)
+
+    def _claim_training(self, run: Run) -> None:
+        """Go on with unfinished training only if it is this one.
+
+        Raises:
+            FileExistsError: it belongs to other settings or other data, and ``--force`` is not set.
+        """
+        made_for = {
+            "settings": self.settings(run.recipe),
+            "made_from": self.sources(run.recipe) | hash_paths(run.folder, self.inputs(run.recipe)),
+        }
+        marker = run.path(_MADE_FOR)
+        if marker.is_file():
+            change = describe_change(json.loads(marker.read_text(encoding="utf-8")), made_for)
+            if change and not run.force:
+                raise FileExistsError(
+                    f"{marker.parent} holds an unfinished retrofit with other settings: {change}.\n"
+                    "Pass --force to throw it away, or another --out."
+                )
+            if change:
+                shutil.rmtree(marker.parent)
+        write_atomically(marker, json.dumps(made_for, indent=1) + "\n")
+
+
+def _texts_to_learn_from(run: Run) -> list[str]:
+    """All texts, or as many of them, chosen by the seed, as the run can read."""
+    settings = run.recipe.retrofit
+    texts = read_texts(run.path(TRAIN_TEXTS))
+    needed = settings.steps * settings.batch_size
+    if len(texts) <= needed:
+        return texts
+    chosen = np.random.default_rng(settings.seed).choice(len(texts), size=needed, replace=False)
+    return [texts[index] for index in chosen]

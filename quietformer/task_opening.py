@@ -1,0 +1,68 @@
+"""A task by its name, ready to judge: its data read, encoded and batched for one graph."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any, Literal, get_args
+
+from deploy.graph_info import GraphInfo, Pooling
+from deploy.tasks.fidelity import fidelity_task
+from deploy.tasks.mlm import masking_tokens, mlm_task
+from deploy.tasks.sts import sts_task
+from deploy.tasks.task import Infer, Task
+from deploy.text_data import read_pairs, read_texts
+from quietformer.graph_text import graph_text
+
+TaskName = Literal["fidelity", "sts", "mlm"]
+TASK_NAMES: tuple[TaskName, ...] = get_args(TaskName)
+
+
+def open_task(
+    name: TaskName, graph: Path, data: str, *, float_infer: Infer, limit: int | None = None, length: int | None = None
+) -> Task:
+    """Read and encode a task's data.
+
+    Args:
+        name: which task.
+        graph: float graph whose tokenizer, inputs and pooling are used; every candidate shares them.
+        data: file, folder or ``hf:`` name.
+        float_infer: the float model, which ``fidelity`` compares with.
+        limit: use the first so many examples.
+        length: texts are cut to so many tokens; by default to what the graph takes.
+
+    Raises:
+        FileNotFoundError: graph, tokenizer or data are missing.
+        ValueError: the graph does not have what the task needs, or the data does not fit.
+    """
+    text = graph_text(graph, length=length)
+    batching: dict[str, Any] = {"input_names": text.input_names, "length": text.length}
+    if name == "sts":
+        pairs = read_pairs(data)[:limit]
+        return sts_task(pairs, text.encoder, pooling=_pooling(name, text.info, graph), **batching)
+    texts = read_texts(data, limit=limit, allow_evaluation_split=True)
+    if name == "fidelity":
+        pooling = _pooling(name, text.info, graph)
+        return fidelity_task(texts, text.encoder, float_infer, pooling=pooling, **batching)
+    if text.info.task != "fill-mask":
+        raise ValueError(f"task 'mlm' needs a masked language model; {graph} does {text.info.task}")
+    return mlm_task(
+        texts, text.encoder, tokens=masking_tokens(text.tokenizer_file), vocab_size=text.info.vocab_size, **batching
+    )
+
+
+def _pooling(task: TaskName, info: GraphInfo, graph: Path) -> Pooling:
+    if info.task != "feature-extraction" or info.pooling is None:
+        raise ValueError(f"task '{task}' needs a sentence encoder that says how it pools; {graph} does {info.task}")
+    return info.pooling
+
+
+def task_named(name: str) -> TaskName:
+    """Look a task's name up.
+
+    Raises:
+        ValueError: no such task.
+    """
+    for known in TASK_NAMES:
+        if known == name:
+            return known
+    raise ValueError(f"unknown task '{name}'; known are {', '.join(TASK_NAMES)}")
