@@ -39,6 +39,7 @@ from train.training_state import (
 
 Evaluate = Callable[[torch.nn.Module], Evaluation]
 
+_PATCHED = "_original_forward"  # where Accelerate keeps the forward that it hides
 _REPLICATED = (DistributedType.NO, DistributedType.MULTI_CPU, DistributedType.MULTI_GPU)
 
 
@@ -158,7 +159,7 @@ class _Run:
                 self._save()
         if self.best is not None:
             restore_model_(self.model, self.best)
-        self.accelerator.unwrap_model(self.model, keep_fp32_wrapper=False)
+        _remove_patch_(self.model)
         self.model.eval()
         return TrainingResult(
             steps=state.step,
@@ -244,12 +245,18 @@ class _Run:
 @contextmanager
 def _unpatched_forward(model: torch.nn.Module) -> Iterator[None]:
     """Evaluate in the weights' own precision: Accelerate's autocast is an instance attribute that hides ``forward``."""
-    patched = model.__dict__.pop("forward", None)
+    patched = model.__dict__.pop("forward") if _PATCHED in model.__dict__ else None
     try:
         yield
     finally:
         if patched is not None:
             model.__dict__["forward"] = patched
+
+
+def _remove_patch_(model: torch.nn.Module) -> None:
+    """Take Accelerate's autocast off; its own ``unwrap_model`` would take transformers' decorators off as well."""
+    if model.__dict__.pop(_PATCHED, None) is not None:
+        del model.__dict__["forward"]
 
 
 def _is_due(step: int, every: int) -> bool:

@@ -5,13 +5,14 @@ import os
 import signal
 import subprocess
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 import pytest
 import torch
+from accelerate.state import AcceleratorState
 from torch import nn
 
 from train.loop import TrainingResult, default_accelerator, run_training
@@ -246,6 +247,38 @@ def test_a_loss_that_is_not_finite_stops_the_run_and_names_the_step(tmp_path: Pa
             out_dir=tmp_path,
             accelerator=default_accelerator(SETTINGS, cpu=True),
         )
+
+
+@pytest.fixture
+def fresh_accelerate_state() -> Iterator[None]:
+    """Accelerate allows one precision per process."""
+    AcceleratorState._reset_state(reset_partial_state=True)
+    yield
+    AcceleratorState._reset_state(reset_partial_state=True)
+
+
+def test_mixed_precision_trains_in_bfloat16_evaluates_in_float32_and_leaves_no_wrapper(
+    tmp_path: Path, fresh_accelerate_state: None
+) -> None:
+    settings = replace(SETTINGS, mixed_precision="bf16", evaluate_every=0, checkpoint_every=0)
+    seen: dict[str, set[torch.dtype]] = {"training": set(), "evaluation": set()}
+    model = make_model()
+    hook = model.out.register_forward_hook(
+        lambda module, args, output: seen["training" if torch.is_grad_enabled() else "evaluation"].add(output.dtype)
+    )
+    run_training(
+        model,
+        objective,
+        make_batches(),
+        settings,
+        out_dir=tmp_path,
+        evaluate=evaluate,
+        accelerator=default_accelerator(settings, cpu=True),
+    )
+    hook.remove()
+    assert seen == {"training": {torch.bfloat16}, "evaluation": {torch.float32}}
+    assert not {"forward", "_original_forward"} & model.__dict__.keys()
+    assert {parameter.dtype for parameter in model.parameters()} == {torch.float32}
 
 
 def test_weight_decay_spares_biases_and_norms_unless_asked() -> None:
