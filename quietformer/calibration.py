@@ -10,8 +10,9 @@ from calibration_data.make import load_set
 from deploy.calibrate import RANDOM_KIND, calibrate
 from deploy.calibration_cache import CalibrationCache
 from deploy.calibration_subset import calibration_batches, preprocessing_identity, random_batches
+from deploy.graph_info import read_info
 from deploy.text_data import data_identity, read_texts
-from quietformer.graph_text import graph_text
+from quietformer.graph_text import USUAL_LENGTH, graph_text
 from quietformer.progress import Job
 
 
@@ -22,8 +23,8 @@ class CalibrationPlan:
     method: str
     batches: int
     batch_size: int
-    length: int
-    """Texts are cut to so many tokens."""
+    length: int | None
+    """Texts are cut to so many tokens; by default 128, or what the graph takes where that is less."""
 
 
 def calibrate_on_texts(
@@ -43,7 +44,7 @@ def calibrate_on_texts(
         FileNotFoundError: graph, tokenizer or texts are missing.
         ValueError: they do not fit, or there are too few texts.
     """
-    text = graph_text(graph, length=plan.length)
+    text = graph_text(graph, length=_length(graph, plan))
     batches, indices = calibration_batches(
         read_texts(data, column=column),
         text.encoder,
@@ -82,10 +83,10 @@ def calibrate_on_random(graph: Path, plan: CalibrationPlan, *, seed: int, job: J
         FileNotFoundError: no such graph.
         ValueError: a length that the graph does not take.
     """
-    text = graph_text(graph, length=plan.length)
+    text = graph_text(graph, length=_length(graph, plan))
     batches = random_batches(
         vocab_size=text.info.vocab_size,
-        length=text.length or plan.length,
+        length=text.length or text.encoder.max_length,
         batches=plan.batches,
         batch_size=plan.batch_size,
         seed=seed,
@@ -100,6 +101,13 @@ def calibrate_on_random(graph: Path, plan: CalibrationPlan, *, seed: int, job: J
         allow_random=True,
         progress=_advance(job),
     )
+
+
+def _length(graph: Path, plan: CalibrationPlan) -> int:
+    if plan.length is not None:
+        return plan.length
+    info = read_info(graph)
+    return min(USUAL_LENGTH, info.length or info.max_length)
 
 
 def _advance(job: Job) -> Callable[[int, int | None], None]:

@@ -12,6 +12,10 @@ from deploy.encoding import TextEncoder
 from deploy.graph_info import TOKENIZER_FILE, GraphInfo, load_graph
 
 
+USUAL_LENGTH = 128
+"""Tokens to which texts are cut where nobody says otherwise; fewer where a model has fewer positions."""
+
+
 @dataclass(frozen=True, kw_only=True, slots=True)
 class GraphText:
     """What turns texts into feeds of one graph."""
@@ -34,10 +38,12 @@ class GraphText:
         """A batch without padding: texts run on until each row has ``length`` tokens.
 
         Raises:
-            ValueError: the graph has another static length, or no text has a word.
+            ValueError: the graph does not take that length, or no text has a word.
         """
         if self.length not in (None, length):
             raise ValueError(f"the graph takes rows of {self.length} tokens; asked for {length}")
+        if length > self.info.max_length:
+            raise ValueError(f"length {length} is above the model's {self.info.max_length} positions")
         encoder = TextEncoder(self.tokenizer_file, max_length=length, pad_token_id=self.info.pad_token_id)
         joined = " ".join(texts)
         rows: list[np.ndarray] = []

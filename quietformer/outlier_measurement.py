@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from deploy.encoding import TextEncoder
+from quietformer.graph_text import USUAL_LENGTH
 from quietformer.progress import Job
 from train.checkpoint import load, load_tokenizer_file
 from train.outlier_report import OutlierReport
@@ -15,14 +16,14 @@ from train.text_batches import sequential_batches
 
 
 def measure_checkpoint(
-    checkpoint: Path, texts: Sequence[str], *, length: int, batch_size: int = 16, job: Job
+    checkpoint: Path, texts: Sequence[str], *, length: int | None = None, batch_size: int = 16, job: Job
 ) -> OutlierReport:
     """Run a checkpoint over texts and measure its named tensors.
 
     Args:
         checkpoint: checkpoint folder.
         texts: at least one.
-        length: texts are cut to so many tokens.
+        length: texts are cut to so many tokens; by default 128, or the model's positions where they are fewer.
         batch_size: rows per batch; the figures do not depend on it.
         job: told of every batch.
 
@@ -30,22 +31,15 @@ def measure_checkpoint(
         FileNotFoundError: checkpoint or tokenizer are missing.
         ValueError: the checkpoint cannot be read, or ``length`` is above its positions.
     """
-    encoder = TextEncoder(load_tokenizer_file(checkpoint), max_length=length)
     model = load(checkpoint, head="none")
-    refuse_longer(length, model.config.max_position_embeddings, checkpoint)
+    positions = model.config.max_position_embeddings
+    length = min(USUAL_LENGTH, positions) if length is None else length
+    if length > positions:
+        raise ValueError(f"length {length} is above the {positions} positions of {checkpoint}")
+    encoder = TextEncoder(load_tokenizer_file(checkpoint), max_length=length)
     rows = encoder.encode(texts)
     batches = sequential_batches(rows, batch_size=batch_size, pad_id=encoder.pad_token_id)
     return measure_outliers(model, _told(batches, job))
-
-
-def refuse_longer(length: int, positions: int, where: Path) -> None:
-    """Guard a length.
-
-    Raises:
-        ValueError: it is above the model's positions.
-    """
-    if length > positions:
-        raise ValueError(f"length {length} is above the {positions} positions of {where}")
 
 
 def _told(batches: Sequence[Mapping[str, Any]], job: Job) -> Iterator[Mapping[str, Any]]:

@@ -52,6 +52,7 @@ def run_stages(recipe: Recipe, folder: Path, stages: Sequence[Stage], *, force: 
     """
     with _lock(folder, force=force):
         manifest = Manifest.load(folder)
+        _look_at_sources(recipe, stages)
         if not force:
             _refuse_changes(recipe, manifest, stages)
         _remove_temporary_files(folder)
@@ -80,6 +81,13 @@ def _lock(folder: Path, *, force: bool) -> Iterator[None]:
         except BlockingIOError as error:
             raise BlockingIOError(f"another run is working in {folder}; wait for it or pass another --out") from error
         yield
+
+
+def _look_at_sources(recipe: Recipe, stages: Sequence[Stage]) -> None:
+    """A checkpoint or a data file that is missing is told before hours of work, not after."""
+    for stage in stages:
+        if stage.reason_to_skip(recipe) is None:
+            stage.sources(recipe)
 
 
 def _refuse_changes(recipe: Recipe, manifest: Manifest, stages: Sequence[Stage]) -> None:

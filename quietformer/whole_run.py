@@ -62,6 +62,9 @@ def run_recipe(recipe: Recipe, folder: Path, *, force: bool) -> None:
     run_stages(recipe, folder, all_stages(), force=force)
     report = load_report(folder / REPORT_JSON)
     typer.echo(terminal_table(story_table(story(report))))
+    for latency in report.latency:
+        medians = [f"{timing.name} {timing.latency_ms.median:.2f} ms" for timing in latency.timings]
+        typer.echo(f"median at {latency.batch_size}x{latency.length}: {', '.join(medians)}")
     typer.echo(verdict(report).sentence)
     typer.echo(f"report: {folder / REPORT_PAGE}")
     failures = [

@@ -32,7 +32,9 @@ def calibrate(
     method: Annotated[Method, typer.Option("--method", help="How ranges are chosen.")] = Method.RUNNING_MINMAX,
     batches: Annotated[int, typer.Option("--batches", min=1, help="Batches to run.")] = 16,
     batch_size: Annotated[int, typer.Option("--batch-size", min=1, help="Texts per batch.")] = 16,
-    length: Annotated[int, typer.Option("--length", min=1, help="Cut texts to so many tokens.")] = 128,
+    length: Annotated[
+        int | None, typer.Option("--length", min=1, help="Cut texts to so many tokens; 128 by default.")
+    ] = None,
     seed: Annotated[int, typer.Option("--seed", min=0, help="Chooses the texts.")] = 0,
     column: Annotated[str | None, typer.Option("--column", help="Column of the texts in tables.")] = None,
     force: Annotated[bool, typer.Option("--force", help="Replace an existing file.")] = False,

@@ -20,8 +20,10 @@ def inspect(
     html_file: Annotated[
         Path | None, typer.Option("--html", metavar="FILE", help="Also write a page with plots.")
     ] = None,
-    limit: Annotated[int, typer.Option("--limit", help="Use the first so many texts.")] = 256,
-    length: Annotated[int, typer.Option("--length", help="Cut texts to so many tokens.")] = 128,
+    limit: Annotated[int, typer.Option("--limit", min=1, help="Use the first so many texts.")] = 256,
+    length: Annotated[
+        int | None, typer.Option("--length", min=1, help="Cut texts to so many tokens; 128 by default.")
+    ] = None,
     force: Annotated[bool, typer.Option("--force", help="Replace existing files.")] = False,
 ) -> None:
     """Show where a model keeps its outliers.

@@ -51,11 +51,11 @@ class MeasureLatency(Stage):
         text = graph_text(original)
         texts = read_texts(run.path(HELD_OUT_TEXTS), limit=_NUM_TEXTS)
         opened = [
-            ("original float, onnxruntime", "onnxruntime", original),
-            ("original float, openvino", "openvino", original),
+            ("float on onnxruntime", "onnxruntime", original),
+            ("float on openvino", "openvino", original),
         ]
         opened += [
-            (f"INT8 {profile}, {backend}", backend, run.path(int8_graph("retrofitted", recipe, profile)))
+            (f"INT8 on {backend}", backend, run.path(int8_graph("retrofitted", recipe, profile)))
             for profile, backend in _candidates(recipe)
         ]
         reports = []

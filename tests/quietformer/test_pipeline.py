@@ -134,6 +134,18 @@ def test_another_source_is_refused(tmp_path: Path) -> None:
         run_stages(recipe(checkpoint=str(source)), tmp_path / "run", STAGES)
 
 
+def test_every_source_is_looked_at_before_any_work(tmp_path: Path) -> None:
+    class Late(Count):
+        name = "late"
+
+        def sources(self, recipe: Recipe) -> dict[str, str]:
+            raise FileNotFoundError("no data at nowhere.csv")
+
+    with pytest.raises(FileNotFoundError, match=r"nowhere\.csv"):
+        run_stages(recipe(), tmp_path, (Write(), Late()))
+    assert not (tmp_path / "numbers.txt").exists()
+
+
 def test_a_hand_made_change_is_named_and_kept(tmp_path: Path) -> None:
     run_stages(recipe(), tmp_path, STAGES)
     (tmp_path / "folder" / "part").write_text("mine")

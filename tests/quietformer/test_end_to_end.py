@@ -1,0 +1,155 @@
+"""The whole pipeline on a tiny model, through the command as a user starts it."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import textwrap
+from pathlib import Path
+
+import pytest
+
+from quietformer.manifest import Manifest
+from quietformer.report.content import load_report
+from tests.quietformer.tiny_run import write_tiny_run
+
+ROOT = Path(__file__).parents[2]
+TIMED_STAGES = {"bench", "report"}
+"""Their artifacts hold measured times, so they differ from run to run."""
+TIMED_ARTIFACTS = {"retrofit.json", "retrofit.log.jsonl"}
+ENVIRONMENT = os.environ | {"PYTHONPATH": str(ROOT), "HF_HUB_OFFLINE": "1", "OMP_NUM_THREADS": "1"}
+NOT_REPEATABLE = {"engine"}
+"""TensorRT-RTX does not promise equal bytes for equal graphs."""
+
+
+def quietformer(*arguments: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [sys.executable, "-m", "quietformer", *arguments],
+        capture_output=True, text=True, check=False, timeout=400, env=ENVIRONMENT,
+    )  # fmt: skip
+
+
+def repeatable_hashes(folder: Path) -> dict[str, str]:
+    return {
+        name: sha256
+        for stage, record in Manifest.load(folder).stages.items()
+        if stage not in TIMED_STAGES | NOT_REPEATABLE
+        for name, sha256 in record.artifacts.items()
+        if name not in TIMED_ARTIFACTS
+    }
+
+
+@pytest.fixture(scope="module")
+def recipe(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return write_tiny_run(tmp_path_factory.mktemp("tiny"))
+
+
+@pytest.fixture(scope="module")
+def finished(recipe: Path) -> tuple[Path, subprocess.CompletedProcess[str]]:
+    folder = recipe.parent / "run"
+    return folder, quietformer("run", str(recipe), "--out", str(folder))
+
+
+@pytest.mark.slow
+def test_a_run_ends_with_every_artifact_and_its_story(finished: tuple[Path, subprocess.CompletedProcess[str]]) -> None:
+    folder, done = finished
+    assert done.returncode == 0, done.stderr
+    for name in (
+        "recipe.toml", "manifest.json", "checkpoint/model.safetensors", "model.onnx", "tokenizer.json", "calibration.json",
+        "model.int8.onnx", "model.int8.paper.onnx", "model.int8.ort.onnx", "engine/engine.json", "original/model.onnx",
+        "original/model.int8.onnx", "report/report.json", "report/report.md", "report/index.html",
+    ):  # fmt: skip
+        assert (folder / name).is_file(), name
+    assert f"report: {folder / 'report' / 'index.html'}" in done.stdout
+    report = load_report(folder / "report" / "report.json")
+    assert [comparison.task for comparison in report.comparisons] == ["sts", "fidelity"]
+    assert {row.backend for row in report.comparisons[0].rows} == {"openvino", "onnxruntime"}
+    assert report.engines[0].compute_capabilities == ("8.9",)
+
+
+@pytest.mark.slow
+def test_no_file_of_a_run_is_outside_its_manifest(finished: tuple[Path, subprocess.CompletedProcess[str]]) -> None:
+    folder, _ = finished
+    known = {name for record in Manifest.load(folder).stages.values() for name in record.artifacts}
+    found = {path.relative_to(folder).as_posix() for path in folder.rglob("*") if path.is_file()}
+    assert found - known == {".lock", "manifest.json", "recipe.toml"}
+
+
+@pytest.mark.slow
+def test_a_second_run_skips_every_stage(recipe: Path, finished: tuple[Path, subprocess.CompletedProcess[str]]) -> None:
+    folder, first = finished
+    before = (folder / "manifest.json").read_bytes()
+    again = quietformer("run", str(recipe), "--out", str(folder))
+    assert again.returncode == 0, again.stderr
+    stages = len(Manifest.load(folder).stages)
+    assert again.stderr.count("unchanged, skipped") == stages
+    assert (folder / "manifest.json").read_bytes() == before
+    assert again.stdout == first.stdout
+
+
+@pytest.mark.slow
+def test_a_gate_that_fails_exits_1_after_the_report_is_written(
+    recipe: Path, finished: tuple[Path, subprocess.CompletedProcess[str]], tmp_path: Path
+) -> None:
+    folder = Path(shutil.copytree(finished[0], tmp_path / "run"))
+    done = quietformer(
+        "run", str(recipe), "--out", str(folder), "--force", "--set", "compare.fidelity.max_drop.paper=0"
+    )
+    assert done.returncode == 1
+    assert "gate failed: fidelity, profile paper on openvino, failed: lost" in done.stderr
+    assert "again: tasks.fidelity.max_drop.paper is new" in done.stderr
+    assert load_report(folder / "report" / "report.json").comparisons[1].passed is False
+
+
+KILLED_IN_THE_MIDDLE = textwrap.dedent("""
+    import os, signal, sys
+    from pathlib import Path
+
+    from quietformer.pipeline import run_stages
+    from quietformer.recipe import load_recipe
+    from quietformer.whole_run import all_stages
+
+    recipe, folder, name = sys.argv[1:]
+    stages = all_stages()
+    stage = next(stage for stage in stages if stage.name == name)
+    work = stage.work
+
+    def die(*arguments):
+        os.kill(os.getpid(), signal.SIGKILL)
+
+    def work_and_die(run, job):
+        # What is being written lies complete under its temporary name, and never gets its own.
+        Path.replace = die
+        if name == "retrofit":
+            # Its checkpoints come into place by a rename: the first ones do, a later one does not.
+            rename = Path.rename
+            Path.replace = replace
+            Path.rename = lambda path, target: die() if "step-00000003" in str(target) else rename(path, target)
+        work(run, job)
+
+    replace = Path.replace
+    stage.work = work_and_die
+    run_stages(load_recipe(Path(recipe)), Path(folder), stages)
+""")
+KILLED_STAGES = ("data", "retrofit", "export", "calibrate", "quantize", "lint", "engine", "compare", "bench")
+
+
+@pytest.mark.slow
+def test_a_run_killed_in_stage_after_stage_resumes_and_ends_with_the_same_artifacts(
+    recipe: Path, finished: tuple[Path, subprocess.CompletedProcess[str]]
+) -> None:
+    folder = recipe.parent / "killed"
+    for stage in KILLED_STAGES:
+        done = subprocess.run(
+            [sys.executable, "-c", KILLED_IN_THE_MIDDLE, str(recipe), str(folder), stage],
+            capture_output=True, text=True, check=False, timeout=400, env=ENVIRONMENT,
+        )  # fmt: skip
+        assert done.returncode == -signal.SIGKILL, done.stderr
+        assert stage not in Manifest.load(folder).stages
+    resumed = quietformer("run", str(recipe), "--out", str(folder))
+    assert resumed.returncode == 0, resumed.stderr
+    assert repeatable_hashes(folder) == repeatable_hashes(finished[0])
+    assert not [path for path in folder.rglob(".*") if path.name != ".lock"]
