@@ -11,7 +11,6 @@ import numpy as np
 from deploy.encoding import TextEncoder
 from deploy.graph_info import TOKENIZER_FILE, GraphInfo, load_graph
 
-
 USUAL_LENGTH = 128
 """Tokens to which texts are cut where nobody says otherwise; fewer where a model has fewer positions."""
 

@@ -48,7 +48,7 @@ class WriteReport(Stage):
         from quietformer.report.content import save_report
         from quietformer.report.markdown import to_markdown
         from quietformer.report.page import to_html
-        from quietformer.report_gathering import gather_report
+        from quietformer.stages.report_gathering import gather_report
 
         job.tell("gathering")
         report = gather_report(run)
