@@ -6,6 +6,7 @@ Shapes: B batch, T tokens, D features.
 from __future__ import annotations
 
 from collections.abc import Mapping
+from contextlib import nullcontext
 
 import torch
 from torch import nn
@@ -13,6 +14,7 @@ from torch import nn
 from train.agreement import mean_embeddings, relative_error
 from train.optimizer_update import Outcome
 from train.penalty import PenaltySettings, largest_magnitude, outlier_penalty
+from train.quantization_aware import QuantizationAware
 from train.text_batches import Batch
 
 
@@ -31,6 +33,8 @@ class Distillation:
         *,
         penalty: PenaltySettings | None,
         embedding_weight: float,
+        quantization: QuantizationAware | None = None,
+        quantization_from: int = 0,
     ) -> None:
         """Bind the teacher.
 
@@ -39,16 +43,21 @@ class Distillation:
             tensors: filled by :func:`train.named_tensors.named_tensors` on each forward pass of the student.
             penalty: ``None`` only reports the largest activation.
             embedding_weight: weight of the similarity term; 0 leaves it out.
+            quantization: makes the student compute on rounded weights and activations; ``None``: never.
+            quantization_from: index of the first update that does.
         """
+        self._quantization, self._quantization_from = quantization, quantization_from
         self._teacher, self._tensors = teacher, tensors
         self._penalty, self._embedding_weight = penalty, embedding_weight
 
-    def __call__(self, model: nn.Module, batch: Batch) -> Outcome:
+    def __call__(self, model: nn.Module, batch: Batch, step: int) -> Outcome:
         """One forward pass of both; the student's keeps gradients."""
         mask_BT = batch["attention_mask"]
         with torch.no_grad():
             teacher_BTD = self._teacher(**batch).last_hidden_state.float()
-        student_BTD = model(**batch).last_hidden_state.float()
+        rounding = self._quantization if step >= self._quantization_from else None
+        with nullcontext() if rounding is None else rounding.rounding(mask_BT):
+            student_BTD = model(**batch).last_hidden_state.float()
         loss = relative_error(student_BTD, teacher_BTD, mask_BT)
         parts = {"hidden": loss.detach()}
         if self._embedding_weight:

@@ -104,7 +104,7 @@ def simulated(
             },
         )
         _exchange_weights(places, simulation, restore)
-        restore.enter_context(_tensors_replaced(places, lambda name, x: simulation.activations[name].fake_quantize(x)))
+        restore.enter_context(tensors_replaced(places, lambda name, x: simulation.activations[name].fake_quantize(x)))
         yield simulation
 
 
@@ -137,18 +137,27 @@ def _calibrate(
     def observe(name: str, x: torch.Tensor) -> torch.Tensor:
         if name not in ranges:
             ranges[name] = ObservedRange(name, method)
-        ranges[name].update(x, _valid_positions(name, x, mask_BT))
+        ranges[name].update(x, valid_positions(name, x, mask_BT))
         return x
 
-    with torch.no_grad(), _tensors_replaced(places, observe):
+    with torch.no_grad(), tensors_replaced(places, observe):
         for batch in batches:
             mask_BT = batch["attention_mask"].bool() if "attention_mask" in batch else None
             model(**batch)
     return ranges
 
 
-def _valid_positions(name: str, x: torch.Tensor, mask_BT: torch.Tensor | None) -> torch.Tensor | None:
-    """Mask broadcastable to ``x``: of its tokens, or of its (query, key) pairs; ``None`` where every value counts."""
+def valid_positions(name: str, x: torch.Tensor, mask_BT: torch.Tensor | None) -> torch.Tensor | None:
+    """Which values of a place's tensor come from real tokens.
+
+    Args:
+        name: of the place.
+        x: its tensor.
+        mask_BT: boolean, true on real tokens; ``None``: all are.
+
+    Returns:
+        Boolean mask broadcastable to ``x``, of its tokens or of its (query, key) pairs; ``None`` where every value counts.
+    """
     if mask_BT is None:
         return None
     if name.endswith((".scores", ".probabilities")):
@@ -159,8 +168,8 @@ def _valid_positions(name: str, x: torch.Tensor, mask_BT: torch.Tensor | None) -
 
 
 @contextmanager
-def _tensors_replaced(places: Places, function: TensorFunction) -> Iterator[None]:
-    """Pass the tensor at every place through ``function``."""
+def tensors_replaced(places: Places, function: TensorFunction) -> Iterator[None]:
+    """Pass the tensor at every activation place through ``function(name, tensor)`` for the length of a ``with`` block."""
     names = [name for name, _ in places.attentions]
     wanted = frozenset(places.attention_sites)
 

@@ -88,7 +88,7 @@ def run_training(
 
     Args:
         model: what to train.
-        objective: called with the model as Accelerate wrapped it and a batch on its device.
+        objective: called with the model as Accelerate wrapped it, a batch on its device and the index of the update.
         batches: where the rows of each update come from.
         settings: see :class:`train.loop_settings.LoopSettings`.
         out_dir: gets ``log.jsonl`` and ``checkpoints/``; a checkpoint found there is resumed.

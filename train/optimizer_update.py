@@ -30,7 +30,8 @@ class Outcome:
     """Largest absolute value on the observed tensors."""
 
 
-Objective = Callable[[torch.nn.Module, Batch], Outcome]
+Objective = Callable[[torch.nn.Module, Batch, int], Outcome]
+"""Model, batch and index of the update to what is minimised."""
 
 
 class BatchSource(Protocol):
@@ -124,7 +125,7 @@ class Updater:
             batch = {name: tensor.to(accelerator.device) for name, tensor in batch.items()}
             last = turn == settings.accumulation - 1
             with nullcontext() if last else accelerator.no_sync(self._model):
-                outcome = self._objective(self._model, batch)
+                outcome = self._objective(self._model, batch, step)
                 loss = outcome.loss if outcome.penalty is None else outcome.loss + weight * outcome.penalty
                 accelerator.backward(loss / settings.accumulation)
             outcomes.append(outcome)

@@ -24,8 +24,9 @@ from train.loop import default_accelerator, run_training
 from train.named_tensors import named_tensors
 from train.penalty import PenaltySettings
 from train.progress import Evaluation, TrainingProgress
+from train.quantization_aware import QuantizationAware
 from train.retrofit_settings import RetrofitSettings
-from train.text_batches import TextBatches, TokenRow, check_rows, rows_sha256, sequential_batches
+from train.text_batches import Batch, TextBatches, TokenRow, check_rows, rows_sha256, sequential_batches
 from train.training_state import tensors_sha256
 
 _EVALUATION_BATCH = 32
@@ -95,6 +96,7 @@ def retrofit(
     pad_id = student.config.pad_token_id or 0
     float_trunk, trunk = cast("PreTrainedModel", teacher.base_model), cast("PreTrainedModel", student.base_model)
     float_trunk.to(accelerator.device).eval()
+    trunk.to(accelerator.device)
     calibration = sequential_batches(
         _sample(token_rows, settings.calibration_rows, seed=settings.seed),
         batch_size=settings.batch_size,
@@ -124,7 +126,14 @@ def retrofit(
     penalty = settings.penalty_settings()
     watched = (penalty or PenaltySettings()).relative_widths
     with named_tensors(trunk, kinds=watched) as tensors:
-        objective = Distillation(float_trunk, tensors, penalty=penalty, embedding_weight=settings.embedding_weight)
+        objective = Distillation(
+            float_trunk,
+            tensors,
+            penalty=penalty,
+            embedding_weight=settings.embedding_weight,
+            quantization=_quantization_aware(trunk, settings, calibration[0]),
+            quantization_from=settings.steps - settings.quantization_aware_steps,
+        )
         result = run_training(
             trunk,
             objective,
@@ -162,6 +171,18 @@ def _check_rows(
     check_rows(evaluation_rows, max_length=max_length, what="evaluation")
     if len(evaluation_rows) < _FEWEST_EVALUATION_ROWS:
         raise ValueError(f"{len(evaluation_rows)} evaluation rows; expected at least {_FEWEST_EVALUATION_ROWS}")
+
+
+def _quantization_aware(trunk: PreTrainedModel, settings: RetrofitSettings, batch: Batch) -> QuantizationAware | None:
+    if not settings.quantization_aware_steps:
+        return None
+    return QuantizationAware(
+        trunk,
+        batch,
+        profile=settings.evaluation_profile,
+        weight_bits=settings.weight_bits,
+        activation_bits=settings.activation_bits,
+    )
 
 
 def _sample(rows: Sequence[TokenRow], count: int, *, seed: int) -> list[TokenRow]:

@@ -54,6 +54,8 @@ class RetrofitSettings:
     """Widths from which the penalty continues as a parabola."""
     embedding_weight: float = 1.0
     """Weight of the term on similarities between rows; 0 leaves it out."""
+    quantization_aware_steps: int = 0
+    """Last updates in which the student computes on rounded weights and activations (:mod:`train.quantization_aware`)."""
     seed: int = 0
     """Of the order of rows and the choice of calibration rows."""
     evaluate_every: int = 100
@@ -65,7 +67,7 @@ class RetrofitSettings:
     calibration_rows: int = 64
     """Training rows that calibrate each evaluation."""
     evaluation_profile: ProfileName = "paper"
-    """Quantizer of the evaluation."""
+    """Quantizer of the evaluation, and of the quantization-aware updates."""
     evaluation_weights: WeightRange = "minmax"
     """Weight ranges of the evaluation."""
     weight_bits: int = 8
@@ -80,6 +82,10 @@ class RetrofitSettings:
         for name in ("max_length", "calibration_rows"):
             if getattr(self, name) < 1:
                 raise ValueError(f"{name} is {getattr(self, name)}; expected at least 1")
+        if not 0 <= self.quantization_aware_steps <= self.steps:
+            raise ValueError(
+                f"quantization_aware_steps is {self.quantization_aware_steps}; expected 0 to the run's {self.steps} steps"
+            )
         if not self.embedding_weight >= 0:
             raise ValueError(f"embedding_weight is {self.embedding_weight}; expected at least 0")
         known = {"evaluation_profile": PROFILE_NAMES, "evaluation_weights": WEIGHT_RANGES}

@@ -48,7 +48,7 @@ class _Tiny(nn.Module):
         return self.out(self.dropout(mean_BD))[:, 0]  # type: ignore[no-any-return]
 
 
-def objective(model: nn.Module, batch: Batch) -> Outcome:
+def objective(model: nn.Module, batch: Batch, step: int) -> Outcome:
     """Predict the mean id, scaled; the penalty is the mean square of the prediction."""
     predicted_B = model(**batch)
     target_B = batch["input_ids"].sum(1) / batch["attention_mask"].sum(1) / 50
@@ -72,7 +72,7 @@ def make_batches() -> TextBatches:
 def evaluate(model: nn.Module) -> Evaluation:
     """Minus the error on fixed rows; draws random numbers, which must not disturb the run."""
     torch.rand(7)
-    error = objective(model, make_batches().batch(1000)).loss
+    error = objective(model, make_batches().batch(1000), 0).loss
     return Evaluation(score=-float(error), figures={"error": float(error)})
 
 
@@ -234,8 +234,8 @@ def test_two_processes_train_like_one(tmp_path: Path) -> None:
 
 
 def test_a_loss_that_is_not_finite_stops_the_run_and_names_the_step(tmp_path: Path) -> None:
-    def diverging(model: nn.Module, batch: Batch) -> Outcome:
-        outcome = objective(model, batch)
+    def diverging(model: nn.Module, batch: Batch, step: int) -> Outcome:
+        outcome = objective(model, batch, step)
         return replace(outcome, loss=outcome.loss * float("nan"))
 
     with pytest.raises(ValueError, match="step 1: loss became nan"):

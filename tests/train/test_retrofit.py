@@ -140,6 +140,21 @@ def test_a_retrofit_with_other_settings_is_not_resumed(tmp_path: Path) -> None:
         _run(tmp_path, replace(SETTINGS, steps=4, evaluate_every=0, penalty_width=4.0))
 
 
+def test_quantization_aware_updates_fit_the_student_to_its_grid_and_resume_exactly(tmp_path: Path) -> None:
+    settings = replace(SETTINGS, steps=24, evaluate_every=0)
+    _, plain = _run(tmp_path / "plain", settings)
+    settings = replace(settings, quantization_aware_steps=12)
+    aware, result = _run(tmp_path / "aware", settings)
+    error = "quantized_relative_error"
+    assert result.history[-1][error] < 0.95 * plain.history[-1][error]
+    with pytest.raises(KeyboardInterrupt):
+        _run(tmp_path / "parts", settings, reports=_Reports(stop_at=19))
+    resumed, again = _run(tmp_path / "parts", settings)
+    assert again.history == result.history
+    for (name, one), (_, two) in zip(aware.state_dict().items(), resumed.state_dict().items(), strict=True):
+        assert torch.equal(one, two), name
+
+
 def test_only_the_trunk_of_a_model_with_a_head_is_trained(tmp_path: Path) -> None:
     teacher = tiny_masked_lm()
     student = copy.deepcopy(teacher)
@@ -181,6 +196,7 @@ def test_unusable_input_is_refused(tmp_path: Path) -> None:
         ({"activation_bits": 32}, "activation_bits is 32"),
         ({"calibration_rows": 0}, "calibration_rows is 0"),
         ({"embedding_weight": -1.0}, "embedding_weight is -1"),
+        ({"quantization_aware_steps": 13}, "quantization_aware_steps is 13"),
     ],
 )
 def test_settings_out_of_range_are_refused(change: dict[str, object], message: str) -> None:
