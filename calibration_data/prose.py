@@ -5,10 +5,8 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 
-SHORTEST, LONGEST = 30, 300
-"""Bounds of a sentence in characters."""
+from calibration_data.sentence_split import LONGEST, SHORTEST, split_sentences
 
-_SENTENCE_END = re.compile(r"(?<=[.!?])\s+(?=[A-Z])")
 # Markup of prose that carries no meaning of its own: *emphasis*, ``literals``, :role:`targets`.
 _ROLE = re.compile(r":[a-z:]+:`~?([^`<>]*)`")
 _MARKS = re.compile(r"``([^`]*)``|`([^`]*)`|\*\*?([A-Za-z][^*]*)\*\*?")
@@ -17,7 +15,6 @@ _WORD = re.compile(r"[A-Za-z]+(?:['-][A-Za-z]+)*")
 # Names of code: snake_case and calls are refused by _PROSE; these are camelCase and dotted names.
 _CODE_NAME = re.compile(r"[a-z][A-Z]|[A-Za-z]\.[A-Za-z]|\(\)|\b[A-Za-z]\d+\b")
 _LIST_ITEM = re.compile(r"([-*+•]|\d+[.)]|\(?[a-z]\)|:[a-z]+|\.\.|>>>|@|\|)\s?")
-_ABBREVIATION = re.compile(r"\b(e\.g|i\.e|etc|cf|vs|resp|Fig|No|al|approx)\.$")
 _FUNCTION_WORDS = frozenset(
     re.findall(
         r"\w+",
@@ -32,16 +29,7 @@ def sentences_of(text: str) -> Iterator[str]:
     """Sentences of a documentation string whose common indentation has been removed."""
     for paragraph in _paragraphs(text):
         plain = _MARKS.sub(lambda match: next(group for group in match.groups() if group is not None), paragraph)
-        start = 0
-        pieces = _SENTENCE_END.split(plain)
-        while start < len(pieces):
-            stop = start + 1
-            while stop < len(pieces) and _ABBREVIATION.search(pieces[stop - 1]):
-                stop += 1
-            sentence = " ".join(pieces[start:stop])
-            start = stop
-            if is_english_sentence(sentence):
-                yield sentence
+        yield from filter(is_english_sentence, split_sentences(plain))
 
 
 def is_english_sentence(text: str) -> bool:

@@ -72,6 +72,8 @@ class DataSection(Section):
     """Column of the texts in tables and JSON lines."""
     limit: Annotated[int | None, Field(ge=1)] = None
     """Read at most so many texts."""
+    unit: Literal["text", "sentence"] = "text"
+    """Take each text whole, or its sentences of 30 to 300 characters one by one, as sentence encoders are used."""
     held_out: Annotated[int, Field(ge=2, le=100_000)] = 1000
     """Texts kept apart for the ``fidelity`` task: neither distilled from nor calibrated on."""
     validation: Annotated[int, Field(ge=3, le=10_000)] = 128
@@ -101,6 +103,7 @@ class RetrofitSection(Section):
     penalty_power: Annotated[float, Field(ge=2)] = 4.0
     penalty_knee: Annotated[float, Field(ge=1)] = 8.0
     embedding_weight: Annotated[float, Field(ge=0)] = 1.0
+    quantization_aware_steps: NaturalInt = 0
     seed: NaturalInt = 0
     evaluate_every: NaturalInt = 100
     patience: PositiveInt | None = None

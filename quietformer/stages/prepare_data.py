@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 
 from calibration_data.docstrings import collect_sentences
+from calibration_data.sentence_split import sentences_of_texts
 from deploy.files import write_atomically
 from deploy.text_data import data_identity, read_texts
 from quietformer.progress import Job
@@ -67,7 +68,8 @@ class PrepareData(Stage):
 
 def _read(recipe: Recipe) -> list[str]:
     if recipe.data.texts != DOCSTRINGS:
-        return read_texts(recipe.data.texts, column=recipe.data.column, limit=recipe.data.limit)
+        texts = read_texts(recipe.data.texts, column=recipe.data.column, limit=recipe.data.limit)
+        return list(sentences_of_texts(texts)) if recipe.data.unit == "sentence" else texts
     if recipe.data.column is not None:
         raise ValueError(f"data.column has no effect with data.texts = '{DOCSTRINGS}'")
     return collect_sentences(limit=recipe.data.limit).sentences
