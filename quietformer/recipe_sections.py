@@ -103,6 +103,7 @@ class RetrofitSection(Section):
     penalty_power: Annotated[float, Field(ge=2)] = 4.0
     penalty_knee: Annotated[float, Field(ge=1)] = 8.0
     embedding_weight: Annotated[float, Field(ge=0)] = 1.0
+    weight_limit: Annotated[float, Field(ge=0)] = 0.0
     quantization_aware_steps: NaturalInt = 0
     seed: NaturalInt = 0
     evaluate_every: NaturalInt = 100

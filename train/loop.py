@@ -38,6 +38,8 @@ from train.training_state import (
 )
 
 Evaluate = Callable[[torch.nn.Module], Evaluation]
+AfterUpdate = Callable[[int], None]
+"""Index of the update just done; may change weights in place, as a function of them and the step alone."""
 
 _PATCHED = "_original_forward"  # where Accelerate keeps the forward that it hides
 _REPLICATED = (DistributedType.NO, DistributedType.MULTI_CPU, DistributedType.MULTI_GPU)
@@ -81,6 +83,7 @@ def run_training(
     out_dir: Path,
     evaluate: Evaluate | None = None,
     progress: TrainingProgress | None = None,
+    after_update: AfterUpdate | None = None,
     identity: Mapping[str, Any] | None = None,
     accelerator: Accelerator | None = None,
 ) -> TrainingResult:
@@ -94,6 +97,7 @@ def run_training(
         out_dir: gets ``log.jsonl`` and ``checkpoints/``; a checkpoint found there is resumed.
         evaluate: called on the main process with the bare model, in evaluation mode and without gradients.
         progress: callbacks on the main process.
+        after_update: called in every process after each update.
         identity: whatever else decides the result (teacher, evaluation rows), as JSON values; a run is only resumed
             when settings, batches and this are the same.
         accelerator: an existing one; by default :func:`default_accelerator`.
@@ -110,7 +114,9 @@ def run_training(
     run.identity = dict(identity or {}) | settings.to_dict() | batches.identity()
     for name in WITHOUT_EFFECT_ON_RESULT:
         run.identity.pop(name, None)
-    return run.run(out_dir / "log.jsonl", evaluate=evaluate, watcher=progress or SilentProgress())
+    return run.run(
+        out_dir / "log.jsonl", evaluate=evaluate, after_update=after_update, watcher=progress or SilentProgress()
+    )
 
 
 class _Run:
@@ -134,7 +140,14 @@ class _Run:
         self.state = RunProgress()
         self.best: Tensors | None = None
 
-    def run(self, log_path: Path, *, evaluate: Evaluate | None, watcher: TrainingProgress) -> TrainingResult:
+    def run(
+        self,
+        log_path: Path,
+        *,
+        evaluate: Evaluate | None,
+        after_update: AfterUpdate | None,
+        watcher: TrainingProgress,
+    ) -> TrainingResult:
         self._resume()
         settings, state = self.settings, self.state
         if self.accelerator.is_main_process:
@@ -146,6 +159,8 @@ class _Run:
             self._evaluate(evaluate)
         while not state.finished:
             figures = self.updater.update(state.step)
+            if after_update is not None:
+                after_update(state.step)
             state.step += 1
             ends = state.step == settings.steps
             if ends or state.step % settings.log_every == 0:

@@ -20,7 +20,7 @@ from transformers import PreTrainedModel
 from train.agreement import HeldOutRows
 from train.distillation import Distillation
 from train.fake_quant import simulated
-from train.loop import default_accelerator, run_training
+from train.loop import AfterUpdate, default_accelerator, run_training
 from train.named_tensors import named_tensors
 from train.penalty import PenaltySettings
 from train.progress import Evaluation, TrainingProgress
@@ -28,6 +28,7 @@ from train.quantization_aware import QuantizationAware
 from train.retrofit_settings import RetrofitSettings
 from train.text_batches import Batch, TextBatches, TokenRow, check_rows, rows_sha256, sequential_batches
 from train.training_state import tensors_sha256
+from train.weight_limit import WeightLimit
 
 _EVALUATION_BATCH = 32
 _FEWEST_EVALUATION_ROWS = 3  # two similarities at least, or nothing correlates
@@ -142,6 +143,7 @@ def retrofit(
             out_dir=out_dir,
             evaluate=evaluate,
             progress=progress,
+            after_update=_weight_limit(trunk, settings),
             identity={
                 **settings.to_dict(),
                 "teacher_sha256": tensors_sha256(float_trunk),
@@ -183,6 +185,12 @@ def _quantization_aware(trunk: PreTrainedModel, settings: RetrofitSettings, batc
         weight_bits=settings.weight_bits,
         activation_bits=settings.activation_bits,
     )
+
+
+def _weight_limit(trunk: PreTrainedModel, settings: RetrofitSettings) -> AfterUpdate | None:
+    if not settings.weight_limit:
+        return None
+    return WeightLimit(trunk, deviations=settings.weight_limit, steps=settings.steps).clip_
 
 
 def _sample(rows: Sequence[TokenRow], count: int, *, seed: int) -> list[TokenRow]:

@@ -54,6 +54,8 @@ class RetrofitSettings:
     """Widths from which the penalty continues as a parabola."""
     embedding_weight: float = 1.0
     """Weight of the term on similarities between rows; 0 leaves it out."""
+    weight_limit: float = 0.0
+    """Largest weight of a linear layer, in standard deviations of its matrix, approached over the first half of the run; 0: none."""
     quantization_aware_steps: int = 0
     """Last updates in which the student computes on rounded weights and activations (:mod:`train.quantization_aware`)."""
     seed: int = 0
@@ -82,6 +84,10 @@ class RetrofitSettings:
         for name in ("max_length", "calibration_rows"):
             if getattr(self, name) < 1:
                 raise ValueError(f"{name} is {getattr(self, name)}; expected at least 1")
+        if self.weight_limit and not self.weight_limit >= 3:
+            raise ValueError(
+                f"weight_limit is {self.weight_limit}; expected at least 3 standard deviations, or 0 for none"
+            )
         if not 0 <= self.quantization_aware_steps <= self.steps:
             raise ValueError(
                 f"quantization_aware_steps is {self.quantization_aware_steps}; expected 0 to the run's {self.steps} steps"
