@@ -10,8 +10,7 @@ A killed and resumed run equals the uninterrupted one bit for bit on a CPU: batc
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -21,7 +20,7 @@ from accelerate import Accelerator
 from accelerate.utils import DistributedDataParallelKwargs, DistributedType, broadcast
 
 from train.loop_settings import WITHOUT_EFFECT_ON_RESULT, LoopSettings
-from train.optimizer_update import BatchSource, Objective, UpdateFigures, Updater
+from train.optimizer_update import BatchSource, Objective, UpdateFigures, Updater, remove_patch_, unpatched_forward
 from train.progress import Evaluation, ScalarLog, SilentProgress, StepReport, StopWatch, TrainingProgress
 from train.training_state import (
     Checkpoint,
@@ -41,7 +40,6 @@ Evaluate = Callable[[torch.nn.Module], Evaluation]
 AfterUpdate = Callable[[int], None]
 """Index of the update just done; may change weights in place, as a function of them and the step alone."""
 
-_PATCHED = "_original_forward"  # where Accelerate keeps the forward that it hides
 _REPLICATED = (DistributedType.NO, DistributedType.MULTI_CPU, DistributedType.MULTI_GPU)
 
 
@@ -174,7 +172,7 @@ class _Run:
                 self._save()
         if self.best is not None:
             restore_model_(self.model, self.best)
-        _remove_patch_(self.model)
+        remove_patch_(self.model)
         self.model.eval()
         return TrainingResult(
             steps=state.step,
@@ -212,7 +210,7 @@ class _Run:
         evaluation = Evaluation(score=math.nan, figures={})
         if is_main:
             self.model.eval()
-            with torch.no_grad(), _unpatched_forward(self.model):
+            with torch.no_grad(), unpatched_forward(self.model):
                 evaluation = evaluate(self.model)
             self.model.train(self.settings.dropout)
             state.history.append({"step": state.step, "score": evaluation.score, **evaluation.figures})
@@ -255,23 +253,6 @@ class _Run:
             save_checkpoint(self.checkpoints, checkpoint)
         self.accelerator.wait_for_everyone()
         self.clock.lap()
-
-
-@contextmanager
-def _unpatched_forward(model: torch.nn.Module) -> Iterator[None]:
-    """Evaluate in the weights' own precision: Accelerate's autocast is an instance attribute that hides ``forward``."""
-    patched = model.__dict__.pop("forward") if _PATCHED in model.__dict__ else None
-    try:
-        yield
-    finally:
-        if patched is not None:
-            model.__dict__["forward"] = patched
-
-
-def _remove_patch_(model: torch.nn.Module) -> None:
-    """Take Accelerate's autocast off; its own ``unwrap_model`` would take transformers' decorators off as well."""
-    if model.__dict__.pop(_PATCHED, None) is not None:
-        del model.__dict__["forward"]
 
 
 def _is_due(step: int, every: int) -> bool:

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping
-from contextlib import nullcontext
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
@@ -14,6 +14,8 @@ from accelerate import Accelerator
 from train.loop_settings import LoopSettings
 from train.schedule import learning_rate_factor, ramp_factor, update_seed
 from train.text_batches import Batch
+
+_PATCHED = "_original_forward"  # where Accelerate keeps the forward that it hides
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -159,3 +161,20 @@ class Updater:
         if figures.largest_activation is not None:
             largest = float(self._accelerator.gather(figures.largest_activation.reshape(1)).max())
         return loss, named, largest
+
+
+@contextmanager
+def unpatched_forward(model: torch.nn.Module) -> Iterator[None]:
+    """Evaluate in the weights' own precision: Accelerate's autocast is an instance attribute that hides ``forward``."""
+    patched = model.__dict__.pop("forward") if _PATCHED in model.__dict__ else None
+    try:
+        yield
+    finally:
+        if patched is not None:
+            model.__dict__["forward"] = patched
+
+
+def remove_patch_(model: torch.nn.Module) -> None:
+    """Take Accelerate's autocast off; its own ``unwrap_model`` would take transformers' decorators off as well."""
+    if model.__dict__.pop(_PATCHED, None) is not None:
+        del model.__dict__["forward"]
