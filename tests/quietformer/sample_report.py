@@ -207,7 +207,14 @@ def sample_report() -> RunReport:
         created="2026-11-29T12:00:00+00:00",
         machine=MACHINE,
         arms=(
-            Arm(name="penalty", chosen=False, attention={}, steps=200, seconds=124.0, history=sample_history(200, speed=60.0)),
+            Arm(
+                name="penalty",
+                chosen=False,
+                attention={},
+                steps=200,
+                seconds=124.0,
+                history=sample_history(200, speed=60.0),
+            ),
             Arm(
                 name="gates + penalty",
                 chosen=True,
