@@ -14,6 +14,7 @@ from quietformer.report.content import RunReport
 from quietformer.report.figures.accuracy import accuracy_plots
 from quietformer.report.figures.latency import latency_plots
 from quietformer.report.figures.outliers import outlier_plots
+from quietformer.report.figures.outliers_of_one import outlier_plots_of_one
 from quietformer.report.figures.plot import Plot
 from quietformer.report.figures.ranges import range_plots
 from quietformer.report.figures.training import training_plots
@@ -94,7 +95,9 @@ def _sections(report: RunReport) -> list[Section]:
                 anchor="outliers",
                 title="Outliers",
                 lead="A per-tensor scale must cover the largest value; whatever is large in one dimension costs all others their resolution.",
-                plots=outlier_plots(report.outliers_before, chosen.outliers) if chosen and chosen.outliers else (),
+                plots=outlier_plots(report.outliers_before, chosen.outliers)
+                if chosen and chosen.outliers
+                else outlier_plots_of_one(report.outliers_before),
                 folded=outlier_table(report),
                 folded_title="All named tensors",
             )

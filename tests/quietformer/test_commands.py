@@ -90,7 +90,10 @@ def test_inspect_prints_a_table_and_writes_json_and_a_page(workshop: Workshop, t
     told = succeed("inspect", workshop.checkpoint, "--data", workshop.texts, "--json", json_file, "--html", page)
     assert "ffn_output: largest infinity norm" in told.stdout
     assert "ffn_output" in json.loads(json_file.read_text())["summary"]
-    assert page.read_text().lower().startswith("<!doctype html>")
+    text = page.read_text()
+    assert text.lower().startswith("<!doctype html>")
+    assert "<svg" in text
+    assert "The tensor with the largest value." in text
 
 
 def test_quantize_excludes_what_a_file_names(workshop: Workshop, tmp_path: Path) -> None:

@@ -104,8 +104,9 @@ def test_parts_that_were_not_run_are_left_out() -> None:
     assert [anchor for anchor in checker.ids if anchor != "machine"] == []
     assert "Latency" not in to_markdown(bare)
     no_after = to_html(replace(report, arms=(), latency=(), comparisons=(), ranges_after=()))
-    assert _checked(no_after).tags["svg"] == 0
     assert "All named tensors" in no_after
+    assert "before" not in "".join(re.findall(r"<figcaption>.*?</figcaption>", no_after, flags=re.DOTALL))
+    assert _checked(to_html(replace(bare, ranges_before=report.ranges_before))).tags["svg"] == 0
 
 
 def test_names_are_escaped() -> None:
