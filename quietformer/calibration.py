@@ -9,7 +9,7 @@ from pathlib import Path
 from calibration_data.make import load_set
 from deploy.calibrate import RANDOM_KIND, calibrate
 from deploy.calibration_cache import CalibrationCache
-from deploy.calibration_subset import calibration_batches, preprocessing_identity, random_batches
+from deploy.calibration_subset import Batch, calibration_batches, preprocessing_identity, random_batches
 from deploy.graph_info import read_info
 from deploy.text_data import data_identity, read_texts
 from quietformer.graph_text import USUAL_LENGTH, graph_text
@@ -45,15 +45,7 @@ def calibrate_on_texts(
         ValueError: they do not fit, or there are too few texts.
     """
     text = graph_text(graph, length=_length(graph, plan))
-    batches, indices = calibration_batches(
-        read_texts(data, column=column),
-        text.encoder,
-        batches=plan.batches,
-        batch_size=plan.batch_size,
-        seed=seed,
-        length=text.length,
-        input_names=text.input_names,
-    )
+    batches, indices = calibration_feeds(graph, data, plan, column=column, seed=seed)
     return calibrate(
         graph,
         batches,
@@ -62,6 +54,22 @@ def calibrate_on_texts(
         seed=seed,
         preprocessing=preprocessing_identity(text.encoder, length=text.length),
         progress=_advance(job),
+    )
+
+
+def calibration_feeds(
+    graph: Path, data: Path | str, plan: CalibrationPlan, *, column: str | None = None, seed: int
+) -> tuple[list[Batch], list[int]]:
+    """The batches that a calibration on texts runs, and the indices of their texts; raises as that."""
+    text = graph_text(graph, length=_length(graph, plan))
+    return calibration_batches(
+        read_texts(data, column=column),
+        text.encoder,
+        batches=plan.batches,
+        batch_size=plan.batch_size,
+        seed=seed,
+        length=text.length,
+        input_names=text.input_names,
     )
 
 

@@ -10,7 +10,7 @@ from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import Any
+from typing import Any, Final
 
 from deploy.backends.base import Backend
 from deploy.backends.opening import open_backend
@@ -18,13 +18,17 @@ from deploy.calibration_cache import CalibrationCache
 from deploy.compare import CompareReport, CompareRow, Contender, compare, compare_row
 from deploy.files import write_atomically
 from deploy.quantize import quantize
+from deploy.tasks.task import Task
+from quietformer.calibration import CalibrationPlan, calibration_feeds
 from quietformer.manifest import hash_source
 from quietformer.progress import Job
 from quietformer.recipe import Recipe
 from quietformer.recipe_sections import TaskSection
 from quietformer.stages.layout import (
+    CHECKPOINT,
     COMPARISON,
     HELD_OUT_TEXTS,
+    TRAIN_TEXTS,
     VARIANTS,
     Variant,
     calibration_cache,
@@ -40,6 +44,8 @@ BACKENDS_OF_PROFILE = {
     "ort": ("onnxruntime",),
 }
 """Where each profile's graphs run in integers; the further calibration subsets run on the first one."""
+SIMULATED_PROFILE: Final = "paper"
+"""Whose integers are checked against a simulation: the one with every site."""
 
 
 class CompareAccuracy(Stage):
@@ -47,7 +53,7 @@ class CompareAccuracy(Stage):
 
     name = "compare"
     title = "accuracy in integers"
-    tools = ("onnxruntime", "openvino", "tokenizers")
+    tools = ("onnxruntime", "openvino", "tokenizers", "torch")
 
     def settings(self, recipe: Recipe) -> dict[str, Any]:
         """The recipe's table, and how the further subsets are quantized."""
@@ -55,6 +61,7 @@ class CompareAccuracy(Stage):
             "tasks": {name: task.model_dump(mode="json") for name, task in tasks_to_run(recipe).items()},
             "length": recipe.calibrate.length,
             "quantize": recipe.quantize.model_dump(mode="json"),
+            "calibrate": recipe.calibrate.model_dump(mode="json"),
         }
 
     def sources(self, recipe: Recipe) -> dict[str, str]:
@@ -67,7 +74,7 @@ class CompareAccuracy(Stage):
 
     def inputs(self, recipe: Recipe) -> Sequence[str]:
         """Graphs, tokenizers and caches of both models, and the held-out texts."""
-        names = [HELD_OUT_TEXTS]
+        names = [HELD_OUT_TEXTS, TRAIN_TEXTS, CHECKPOINT]
         for variant in VARIANTS:
             names += [float_graph(variant), tokenizer(variant)]
             names += [int8_graph(variant, recipe, profile) for profile in recipe.quantize.profiles]
@@ -101,7 +108,8 @@ class CompareAccuracy(Stage):
                 )
             baseline, *candidates = _contenders(run)
             report = compare(baseline, candidates, task, data=settings.data or "held-out texts", progress=job.tell)
-            reports[name] = replace(report, rows=tuple(_judged(row, report, settings) for row in report.rows))
+            report = replace(report, rows=tuple(_judged(row, report, settings) for row in report.rows))
+            reports[name] = report.with_rows(*_simulated_rows(run, task, report, job=job))
         content = {name: report.to_dict() for name, report in reports.items()}
         write_atomically(run.path(COMPARISON), json.dumps(content, indent=1) + "\n")
         failed = sum(row.passed is False for report in reports.values() for row in report.rows)
@@ -154,6 +162,42 @@ def _open_subset(run: Run, variant: Variant, profile: str, backend: str, seed: i
         quantize(run.path(float_graph(variant)), cache, graph, profile=profile, weights=run.recipe.quantize.weights)
         with open_backend(backend, graph) as opened:
             yield opened
+
+
+def _simulated_rows(run: Run, task: Task, report: CompareReport, *, job: Job) -> Iterator[CompareRow]:
+    """The retrofitted model rounded in PyTorch, on the first seed's texts: the integers must agree with it."""
+    calibration, weights = run.recipe.calibrate, run.recipe.quantize.weights
+    if SIMULATED_PROFILE not in run.recipe.quantize.profiles or weights == "per-channel":
+        return
+    if calibration.method not in ("minmax", "running-minmax"):
+        return
+    from train.simulated_model import simulated_model
+
+    job.tell(f"{task.name}: retrofitted W8A8 {SIMULATED_PROFILE}, simulated in PyTorch")
+    plan = CalibrationPlan(
+        method=calibration.method,
+        batches=calibration.batches,
+        batch_size=calibration.batch_size,
+        length=calibration.length,
+    )
+    graph = run.path(float_graph("retrofitted"))
+    batches, _ = calibration_feeds(graph, run.path(TRAIN_TEXTS), plan, seed=calibration.seeds[0])
+    with simulated_model(
+        run.path(CHECKPOINT), batches, profile=SIMULATED_PROFILE, method=calibration.method, weights=weights
+    ) as infer:
+        result = task.evaluate(infer)
+    yield compare_row(
+        [result.score],
+        arm="retrofitted",
+        backend="pytorch",
+        precision="W8A8",
+        profile=SIMULATED_PROFILE,
+        baseline=report.baseline.scores[report.baseline.served],
+        metric=report.metric,
+        higher_is_better=report.higher_is_better,
+        details=result.details,
+        evidence="simulated",
+    )
 
 
 def _judged(row: CompareRow, report: CompareReport, settings: TaskSection) -> CompareRow:

@@ -66,7 +66,10 @@ def test_a_run_ends_with_every_artifact_and_its_story(finished: tuple[Path, subp
     assert f"report: {folder / 'report' / 'index.html'}" in done.stdout
     report = load_report(folder / "report" / "report.json")
     assert [comparison.task for comparison in report.comparisons] == ["sts", "fidelity"]
-    assert {row.backend for row in report.comparisons[0].rows} == {"openvino", "onnxruntime"}
+    rows = report.comparisons[0].rows
+    assert {row.backend for row in rows if row.evidence == "measured"} == {"openvino", "onnxruntime"}
+    (simulated,) = (row for row in rows if row.evidence == "simulated")
+    assert (simulated.backend, simulated.arm, simulated.profile) == ("pytorch", "retrofitted", "paper")
     assert report.engines[0].compute_capabilities == ("8.9",)
 
 
