@@ -13,7 +13,6 @@ from typing import Literal, cast
 
 import torch
 import transformers
-from huggingface_hub.errors import StrictDataclassError
 from transformers import AutoConfig, PreTrainedConfig, PreTrainedModel
 from transformers.models.auto.modeling_auto import MODEL_FOR_MASKED_LM_MAPPING, MODEL_MAPPING
 from transformers.utils import logging as transformers_logging
@@ -67,8 +66,7 @@ def load(path: Path, *, head: Head = "auto") -> PreTrainedModel:
     config, settings = _read_config(path)
     architecture = _architecture(config, head, path)
     weights = read_weights(files)
-    with torch.random.fork_rng(devices=[]):  # initial values are all overwritten: leave the caller's generator alone
-        model = architecture(config)
+    model = _build(architecture, config, path)
     model.float()  # type: ignore[no-untyped-call]
     attach_settings(model, settings)
     fit_weights(model, weights, path, task_weights_unread=head != "auto")
@@ -123,11 +121,33 @@ def _read_config(path: Path) -> tuple[PreTrainedConfig, AttentionSettings]:
         raise ValueError(f"{path / CONFIG_FILE} names no 'model_type' that is a string")  # noqa: TRY004
     try:
         family_of_type(model_type)
-        config = AutoConfig.from_pretrained(path, local_files_only=True)
+        config = _parse_config(path)
         check_convertible(config)
         return config, settings_in_config(config) or AttentionSettings()
-    except (ValueError, TypeError, StrictDataclassError) as error:
+    except (ValueError, TypeError) as error:
         raise ValueError(f"{path / CONFIG_FILE}: {error}") from error
+
+
+def _parse_config(path: Path) -> PreTrainedConfig:
+    try:
+        return cast("PreTrainedConfig", AutoConfig.from_pretrained(path, local_files_only=True))
+    except Exception as error:  # a wrong value fails wherever the library first uses it, with any type
+        raise ValueError(_in_one_line(error)) from error
+
+
+def _build(architecture: type[PreTrainedModel], config: PreTrainedConfig, path: Path) -> PreTrainedModel:
+    """The architecture with initial values, all of which are overwritten: the caller's generator is left alone."""
+    try:
+        with torch.random.fork_rng(devices=[]):
+            return architecture(config)
+    except Exception as error:  # as above: KeyError for an activation, ZeroDivisionError for no heads, ...
+        raise ValueError(f"{path / CONFIG_FILE} describes no model that can be built: {_in_one_line(error)}") from error
+
+
+def _in_one_line(error: Exception) -> str:
+    """A library's message without line breaks; with its type where it is no sentence, such as ``KeyError: 'nope'``."""
+    text = " ".join(str(error).split())
+    return text if isinstance(error, ValueError) else f"{type(error).__name__}: {text}"
 
 
 def _architecture(config: PreTrainedConfig, head: Head, path: Path) -> type[PreTrainedModel]:
@@ -136,7 +156,7 @@ def _architecture(config: PreTrainedConfig, head: Head, path: Path) -> type[PreT
     names = config.architectures or []
     if head == "none" or not names:
         return cast("type[PreTrainedModel]", MODEL_MAPPING[type(config)])
-    found = getattr(transformers, names[0], None)
+    found = getattr(transformers, str(names[0]), None)
     if not (isinstance(found, type) and issubclass(found, PreTrainedModel)) or found.config_class is not type(config):
         raise ValueError(
             f"{path / CONFIG_FILE} names the architecture '{names[0]}', which transformers does not have "

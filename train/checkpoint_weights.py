@@ -52,7 +52,7 @@ def fit_weights(
         task_weights_unread: weights outside the encoder may be left over, as when only the encoder is wanted.
 
     Raises:
-        ValueError: a weight is missing, left over, quantized, or of another shape than the config asks for.
+        ValueError: a weight is missing, left over, quantized, not finite, or of another shape than the config asks for.
     """
     prefix = f"{model.base_model_prefix}."
     targets = model.state_dict(keep_vars=True)
@@ -98,6 +98,10 @@ def _check_fits(name: str, tensor: torch.Tensor, target: torch.Tensor, path: Pat
     if target.is_floating_point() and not tensor.is_floating_point():
         raise ValueError(
             f"{path}: weight '{name}' is {tensor.dtype}; expected floating point, not a quantized checkpoint"
+        )
+    if not torch.isfinite(tensor).all():
+        raise ValueError(
+            f"{path}: weight '{name}' holds NaN or infinity; the checkpoint is damaged, or its training broke"
         )
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import shutil
 from pathlib import Path
 from typing import Any
@@ -188,6 +189,12 @@ def test_truncated_weights_are_refused(gated: Path, kept_bytes: int) -> None:
         ({"model_type": 3}, r"names no 'model_type'"),
         ({"hidden_size": "wide"}, r"config.json: .*hidden_size"),
         ({"is_decoder": True}, r"is a decoder"),
+        ({"architectures": [5]}, r"architecture '5', which transformers does not have"),
+        ({"hidden_act": "nope"}, r"config.json describes no model that can be built: KeyError: 'nope'"),
+        ({"num_attention_heads": 0}, r"describes no model that can be built: ZeroDivisionError"),
+        ({"num_attention_heads": 7}, r"config.json describes no model that can be built: .*not a multiple"),
+        ({"pad_token_id": 99_999}, r"describes no model that can be built: AssertionError"),
+        ({"dtype": "float99"}, r"config.json: AttributeError: .*float99"),
     ],
     ids=lambda value: None if isinstance(value, dict) else value[:24],
 )
@@ -215,6 +222,16 @@ def test_an_integer_weight_is_refused_as_quantized(gated: Path) -> None:
     weights = _read_weights(gated)
     _write_weights(gated, {**weights, name: weights[name].to(torch.int8)})
     with pytest.raises(ValueError, match=r"is torch.int8; expected floating point"):
+        load(gated)
+
+
+@pytest.mark.parametrize("value", [math.nan, math.inf])
+def test_a_weight_that_is_not_finite_is_refused_by_name(gated: Path, value: float) -> None:
+    name = "encoder.layer.0.output.dense.weight"
+    weights = _read_weights(gated)
+    weights[name][0, 0] = value
+    _write_weights(gated, weights)
+    with pytest.raises(ValueError, match=f"weight '{name}' holds NaN or infinity"):
         load(gated)
 
 
