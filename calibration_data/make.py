@@ -105,10 +105,18 @@ def load_set(path: Path, *, batch_size: int = 16) -> tuple[list[dict[str, np.nda
         )
     sha256 = sha256_file(path)
     manifest = path.with_suffix(".json")
-    if manifest.is_file() and (noted := json.loads(manifest.read_text(encoding="utf-8")).get("sha256")) != sha256:
-        raise ValueError(f"{path} has sha256 {sha256[:12]}, its manifest {manifest.name} says {str(noted)[:12]}")
+    if manifest.is_file() and (noted := _noted_sha256(manifest)) != sha256:
+        raise ValueError(f"{path} has sha256 {sha256[:12]}, its manifest {manifest.name} says {noted[:12]}")
     batches = [
         {name: array[start : start + batch_size] for name, array in arrays.items()}
         for start in range(0, next(iter(sizes.values())), batch_size)
     ]
     return batches, {"kind": "npz", "sha256": sha256}
+
+
+def _noted_sha256(manifest: Path) -> str:
+    try:
+        content = json.loads(manifest.read_bytes())
+    except ValueError as error:
+        raise ValueError(f"{manifest} is not the manifest of a calibration set: {error}") from error
+    return str(content.get("sha256")) if isinstance(content, dict) else "nothing"

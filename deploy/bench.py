@@ -7,6 +7,7 @@ enqueued ahead, tokenization is not included.
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
@@ -190,8 +191,10 @@ def _check(
         raise ValueError(f"two candidates are called '{next(name for name in names if names.count(name) > 1)}'")
     if baseline is not None and baseline not in names:
         raise ValueError(f"unknown baseline '{baseline}'; candidates are {', '.join(names)}")
-    if repeats < 1 or seconds <= 0 or turn <= 0:
-        raise ValueError(f"repeats {repeats}, seconds {seconds} and round_seconds {turn} must all be positive")
+    if repeats < 1 or not all(math.isfinite(span) and span > 0 for span in (seconds, turn)):
+        raise ValueError(
+            f"repeats {repeats}, seconds {seconds} and round_seconds {turn} must all be positive and finite"
+        )
     shapes = {array.shape for feeds in feed_list for array in feeds.values()}
     batch_sizes = sorted({shape[0] for shape in shapes})
     if len(batch_sizes) > 1:

@@ -181,7 +181,7 @@ class CalibrationCache:
             raise FileNotFoundError(f"no calibration cache at {path}")
         try:
             content = json.loads(path.read_bytes())
-        except ValueError as error:
+        except (ValueError, RecursionError) as error:
             raise ValueError(f"{path} is not JSON, or ends early: {error}") from error
         if not isinstance(content, dict) or content.get("format") != FORMAT:
             raise ValueError(f"{path} is not a calibration cache; expected a JSON file with format '{FORMAT}'")
@@ -199,9 +199,13 @@ class CalibrationCache:
         if lost := sorted(set(map(str, content["tensor_names"])) ^ set(content["tensors"])):
             raise ValueError(f"{path} is damaged: the entry of tensor '{lost[0]}' was deleted or added")
         digest = content.pop("digest")
-        if digest != _digest(content):
+        try:
+            is_whole = digest == _digest(content)
+            tensors = {name: TensorStatistics.from_dict(content["tensors"][name]) for name in content["tensor_names"]}
+        except (ValueError, KeyError, TypeError, AttributeError) as error:
+            raise ValueError(f"{path} is damaged: {type(error).__name__}: {error}; calibrate again") from error
+        if not is_whole:
             raise ValueError(f"{path} is damaged: its content does not match its digest; calibrate again")
-        tensors = {name: TensorStatistics.from_dict(content["tensors"][name]) for name in content["tensor_names"]}
         rest = {
             name: value for name, value in content.items() if name not in {"format", "schema_version", "tensor_names"}
         }

@@ -118,10 +118,10 @@ def compare(
         progress: Called with one line before each evaluation.
 
     Raises:
-        ValueError: ``max_drop`` is negative, or a contender has no artifact, or its served index is not one of them.
+        ValueError: ``max_drop`` is negative or not finite, or a contender has no artifact, or its served index is not one of them.
     """
-    if max_drop is not None and not max_drop >= 0:
-        raise ValueError(f"max_drop is {max_drop}; expected a loss of at least 0, in {task.metric}")
+    if max_drop is not None and not (math.isfinite(max_drop) and max_drop >= 0):
+        raise ValueError(f"max_drop is {max_drop}; expected a finite loss of at least 0, in {task.metric}")
     contenders = (replace(baseline, gated=False), *candidates)
     for contender in contenders:
         if not 0 <= contender.served < len(contender.artifacts):

@@ -6,9 +6,10 @@ The tokenizer travels beside the graph as ``tokenizer.json``; its hash is in her
 from __future__ import annotations
 
 import json
-from dataclasses import asdict, dataclass, field, fields
+from dataclasses import MISSING, asdict, dataclass, field, fields
 from pathlib import Path
-from typing import Any, Literal, Self
+from types import UnionType
+from typing import Any, Literal, Self, Union, get_args, get_origin, get_type_hints
 
 import onnx
 
@@ -65,17 +66,40 @@ class GraphInfo:
         """Read back from a model.
 
         Raises:
-            ValueError: the graph carries no (or foreign) quietformer metadata.
+            ValueError: the graph carries no quietformer metadata, or what it carries is foreign or damaged.
         """
         text = next((entry.value for entry in model.metadata_props if entry.key == METADATA_KEY), None)
         if text is None:
             raise ValueError(f"{name} carries no quietformer metadata; export it with 'quietformer export'")
-        values = json.loads(text)
+        try:
+            values = json.loads(text)
+        except json.JSONDecodeError as error:
+            raise ValueError(f"{name} has damaged quietformer metadata: not JSON, {error}") from error
+        if not isinstance(values, dict):
+            raise ValueError(f"{name} has damaged quietformer metadata: a JSON {type(values).__name__}, not an object")  # noqa: TRY004 - a fault of the file
         if unknown := sorted(set(values) - {entry.name for entry in fields(cls)}):
             raise ValueError(
                 f"{name} has unknown quietformer metadata '{unknown[0]}'; it was written by another version"
             )
+        kinds = get_type_hints(cls)
+        for entry in fields(cls):
+            if entry.name not in values:
+                if entry.default is MISSING and entry.default_factory is MISSING:
+                    raise ValueError(f"{name} has damaged quietformer metadata: '{entry.name}' is missing")
+            elif not _is_a(values[entry.name], kinds[entry.name]):
+                raise ValueError(
+                    f"{name} has damaged quietformer metadata: '{entry.name}' is {json.dumps(values[entry.name])}"
+                )
         return cls(**values)
+
+
+def _is_a(value: object, kind: Any) -> bool:
+    """Whether a JSON value is of a field's type: a plain type, a literal, a table, or one of several of these."""
+    if get_origin(kind) is Literal:
+        return value in get_args(kind)
+    if get_origin(kind) in (Union, UnionType):
+        return any(_is_a(value, option) for option in get_args(kind))
+    return type(value) is (get_origin(kind) or kind)
 
 
 def load_graph(path: Path) -> onnx.ModelProto:

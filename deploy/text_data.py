@@ -184,6 +184,10 @@ def _text(where: str, row: dict[str, Any], column: str) -> str:
     value = row[column]
     if not isinstance(value, str):
         raise ValueError(f"{where}: column '{column}' holds a {type(value).__name__}; expected text")  # noqa: TRY004 - a fault of the data
+    try:
+        value.encode()
+    except UnicodeEncodeError as error:  # half of a pair of \\u escapes, as JSON allows it
+        raise ValueError(f"{where}: column '{column}' holds half a character (a lone surrogate)") from error
     return value
 
 

@@ -63,6 +63,8 @@ def _json_rows(path: Path) -> Iterator[Row]:
                 values = json.loads(line)
             except json.JSONDecodeError as error:
                 raise ValueError(f"{where} is not JSON: {error.msg} at column {error.colno}") from error
+            except RecursionError as error:
+                raise ValueError(f"{where} is JSON nested too deeply to be read") from error
             if not isinstance(values, dict):
                 raise ValueError(f"{where} is a JSON {type(values).__name__}; expected an object with named columns")  # noqa: TRY004 - a fault of the data
             yield where, values

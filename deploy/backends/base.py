@@ -8,7 +8,12 @@ from typing import Self
 
 import numpy as np
 
+from deploy.graph_info import GraphInfo
+
 Feeds = dict[str, np.ndarray]
+
+IDS_NAME = "input_ids"
+"""Input that holds token ids."""
 
 
 class Backend(ABC):
@@ -22,6 +27,8 @@ class Backend(ABC):
     """Element type of each input."""
     input_shapes: dict[str, tuple[int | str, ...]]
     """Sizes of each input; a name stands for a size that is free but the same wherever the name stands."""
+    info: GraphInfo | None
+    """What the graph says of its model: positions and vocabulary bound the feeds. None where it says nothing."""
 
     @property
     def input_names(self) -> tuple[str, ...]:
@@ -38,24 +45,31 @@ class Backend(ABC):
             Outputs by name, in arrays of their own.
 
         Raises:
-            ValueError: an input is missing or unknown, or its shape does not fit.
+            ValueError: an input is missing or unknown, its shape does not fit, or it is longer than the model's
+                positions or holds an id outside its vocabulary.
         """
+        return self._run(self._checked(feeds))
+
+    def _checked(self, feeds: Feeds) -> Feeds:
         if unknown := sorted(set(feeds) - set(self.input_types)):
             raise ValueError(f"unknown input '{unknown[0]}'; the graph takes {', '.join(self.input_types)}")
         if missing := [name for name in self.input_types if name not in feeds]:
             raise ValueError(f"input '{missing[0]}' is missing; the graph takes {', '.join(self.input_types)}")
         check_shapes(feeds, self.input_shapes)
-        return self._run({name: _as_type(feeds[name], kind, name) for name, kind in self.input_types.items()})
+        if self.info is not None and IDS_NAME in feeds:
+            check_ids(feeds[IDS_NAME], self.info)
+        return {name: _as_type(feeds[name], kind, name) for name, kind in self.input_types.items()}
 
     @abstractmethod
     def _run(self, feeds: Feeds) -> dict[str, np.ndarray]:
         """Run once on checked feeds."""
 
-    def fix_shapes(self, feeds: Feeds) -> None:  # noqa: B027 - a hint that a backend may have no use for
+    def fix_shapes(self, feeds: Feeds) -> None:
         """Prepare for many calls with exactly the shapes of ``feeds``, where that makes them faster.
 
-        May take a second. Other shapes keep working. Call it before warming up.
+        May take a second. Other shapes keep working. Call it before warming up. Raises as ``infer``.
         """
+        self._checked(feeds)
 
     @abstractmethod
     def describe(self) -> dict[str, str]:
@@ -92,6 +106,24 @@ def check_shapes(feeds: Feeds, shapes: dict[str, tuple[int | str, ...]]) -> None
                     raise ValueError(f"input '{name}' has shape {shape}; expected {text}")
             elif (known := sizes.setdefault(wanted, (name, size)))[1] != size:
                 raise ValueError(f"'{wanted}' is {size} in input '{name}' and {known[1]} in input '{known[0]}'")
+
+
+def check_ids(ids_BT: np.ndarray, info: GraphInfo) -> None:
+    """Refuse rows that a model has no positions or no embeddings for; some runtimes answer with nonsense.
+
+    Args:
+        ids_BT: token ids (batch, tokens).
+        info: of the graph that is to take them.
+
+    Raises:
+        ValueError: too long, or an id outside the vocabulary.
+    """
+    if ids_BT.shape[-1] > info.max_length:
+        raise ValueError(f"length {ids_BT.shape[-1]} is above the model's {info.max_length} positions")
+    if ids_BT.size and not (ids_BT.min() >= 0 and ids_BT.max() < info.vocab_size):
+        raise ValueError(
+            f"input '{IDS_NAME}' holds ids from {ids_BT.min()} to {ids_BT.max()}; expected 0 to {info.vocab_size - 1}"
+        )
 
 
 def _as_type(array: np.ndarray, kind: np.dtype, name: str) -> np.ndarray:

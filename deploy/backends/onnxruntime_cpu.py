@@ -43,7 +43,7 @@ class OnnxRuntimeBackend(Backend):
         self._device = device
         self._threads = threads
         artifact = read_artifact(path)
-        self.input_shapes = artifact.input_shapes
+        self.input_shapes, self.info = artifact.input_shapes, artifact.info
         options = onnxruntime.SessionOptions()
         options.log_severity_level = 3
         if threads is not None:
@@ -62,7 +62,10 @@ class OnnxRuntimeBackend(Backend):
         if self._session.get_providers()[0] != provider:
             raise ValueError(f"ONNX Runtime fell back from {provider} to {self._session.get_providers()[0]}")
         self.precision = "int8 + float32" if artifact.is_quantized else "float32"
-        self.input_types = {value.name: np.dtype(_TYPES[value.type]) for value in self._session.get_inputs()}
+        inputs = self._session.get_inputs()
+        if odd := [value for value in inputs if value.type not in _TYPES]:
+            raise ValueError(f"{path}: input '{odd[0].name}' is {odd[0].type}; expected one of {', '.join(_TYPES)}")
+        self.input_types = {value.name: np.dtype(_TYPES[value.type]) for value in inputs}
         self._outputs = [value.name for value in self._session.get_outputs()]
 
     def _run(self, feeds: Feeds) -> dict[str, np.ndarray]:

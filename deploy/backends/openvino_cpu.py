@@ -41,7 +41,7 @@ class OpenVinoBackend(Backend):
         if precision is not None and precision not in get_args(Precision):
             raise ValueError(f"unknown precision '{precision}'; known are {', '.join(get_args(Precision))}")
         artifact = read_artifact(path)
-        self.input_shapes = artifact.input_shapes
+        self.input_shapes, self.info = artifact.input_shapes, artifact.info
         self._config: dict[str, Any] = {"PERFORMANCE_HINT": "LATENCY"}
         if threads is not None:
             self._config["INFERENCE_NUM_THREADS"] = threads
@@ -71,8 +71,12 @@ class OpenVinoBackend(Backend):
 
     def fix_shapes(self, feeds: Feeds) -> None:
         """Compile once more with static shapes, about a tenth faster at batch 1; only the latest shapes are kept."""
-        shapes = {name: feeds[name].shape for name in self.input_types}
-        self._fixed = {tuple(shapes.values()): self._compile(shapes).create_infer_request()}
+        shapes = {name: array.shape for name, array in self._checked(feeds).items()}
+        try:
+            compiled = self._compile(shapes)
+        except RuntimeError as error:
+            raise ValueError(f"OpenVINO does not take these shapes: {_last_line(error)}") from error
+        self._fixed = {tuple(shapes.values()): compiled.create_infer_request()}
 
     def _run(self, feeds: Feeds) -> dict[str, np.ndarray]:
         request = self._fixed.get(tuple(array.shape for array in feeds.values()), self._request)

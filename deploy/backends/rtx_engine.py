@@ -108,7 +108,7 @@ def build_engine(
     say = progress or (lambda line: None)
     for name in (ENGINE_FILE, REPORT_FILE):
         refuse_existing(out_dir / name, force=force)
-    targets = [_capability(major, minor) for major, minor in compute_capabilities]
+    targets = [find_capability(major, minor) for major, minor in compute_capabilities]
     if not targets:
         raise ValueError("no compute capability to build for")
     check_profile(input_shapes(read_structure(model_path)), smallest=min_shapes, usual=opt_shapes, largest=max_shapes)
@@ -177,7 +177,12 @@ def _configure(builder: Any, targets: Sequence[Any], smallest: Shapes, usual: Sh
     return config
 
 
-def _capability(major: int, minor: int) -> Any:
+def find_capability(major: int, minor: int) -> Any:
+    """TensorRT-RTX's name of a target.
+
+    Raises:
+        ValueError: it does not build for that one; the message lists those it builds for.
+    """
     known = {name: value for name, value in tensorrt_rtx.ComputeCapability.__members__.items() if name.startswith("SM")}
     if f"SM{major}{minor}" not in known:
         names = ", ".join(f"{name[2:-1]}.{name[-1]}" for name in known)

@@ -97,11 +97,11 @@ def fidelity_task(
     """Encode the texts once and embed them with the float model.
 
     Raises:
-        ValueError: fewer than three texts.
+        ValueError: fewer than three texts that differ to the encoder: nothing to rank.
     """
-    if len(texts) < 3:
-        raise ValueError(f"fidelity needs at least three texts; got {len(texts)}")
-    batches = length_batches(
-        encoder, encoder.encode(texts), input_names=input_names, batch_size=batch_size, length=length
-    )
+    rows = encoder.encode(texts)
+    different = len({tuple(row) for row in rows})
+    if different < 3:
+        raise ValueError(f"fidelity needs at least three different texts; got {different} among {len(texts)}")
+    batches = length_batches(encoder, rows, input_names=input_names, batch_size=batch_size, length=length)
     return FidelityTask(batches=batches, reference=embed(float_infer, batches, pooling=pooling), pooling=pooling)

@@ -15,7 +15,7 @@ from deploy.backends.artifact import read_artifact
 from deploy.backends.opening import BACKEND_NAMES, open_backend
 from deploy.backends.unsigned_activations import use_unsigned_activations
 from tests.deploy.calibrated import calibrated, quantized, run_literally
-from tests.deploy.encoder_graph import EncoderRecipe, feeds
+from tests.deploy.encoder_graph import MAX_T, EncoderRecipe, V, feeds
 
 CPU_BACKENDS = ["onnxruntime", "openvino"]
 VARIANTS = [
@@ -150,8 +150,52 @@ def test_inputs_are_named_when_they_do_not_fit(tmp_path: Path, backend: str) -> 
             opened.infer(feeds() | {"input_ids": np.ones(7, np.int64)})
 
 
+@pytest.mark.parametrize("backend", CPU_BACKENDS)
+@pytest.mark.parametrize("profile", [None, "tensorrt"])
+def test_rows_beyond_the_positions_or_the_vocabulary_are_refused(
+    tmp_path: Path, backend: str, profile: str | None
+) -> None:
+    """OpenVINO would read on behind the table without a word."""
+    path = calibrated(tmp_path)[0] if profile is None else quantized(tmp_path, profile)
+    with open_backend(backend, path, threads=1) as opened:
+        assert opened.infer(feeds(batch=1, length=MAX_T))["hidden"].shape[1] == MAX_T
+        for prepare in (opened.infer, opened.fix_shapes):
+            with pytest.raises(ValueError, match=f"length {MAX_T + 1} is above the model's {MAX_T} positions"):
+                prepare(feeds(batch=1, length=MAX_T + 1))
+        for wrong in (V, -1):
+            with pytest.raises(ValueError, match=rf"input 'input_ids' holds ids .*{wrong}.*; expected 0 to {V - 1}"):
+                opened.infer(feeds() | {"input_ids": np.full((2, 7), wrong)})
+
+
+@pytest.mark.parametrize("backend", CPU_BACKENDS)
+def test_damaged_metadata_is_refused_and_absent_metadata_is_not(tmp_path: Path, backend: str) -> None:
+    path, _ = calibrated(tmp_path)
+    model = onnx.load(path)
+    onnx.helper.set_model_props(model, {"quietformer": "{}"})
+    onnx.save(model, tmp_path / "damaged.onnx")
+    with pytest.raises(ValueError, match="damaged quietformer metadata: 'task' is missing"):
+        open_backend(backend, tmp_path / "damaged.onnx")
+    del model.metadata_props[:]
+    onnx.save(model, tmp_path / "foreign.onnx")
+    with open_backend(backend, tmp_path / "foreign.onnx", threads=1) as opened:
+        assert opened.info is None
+        assert opened.infer(feeds())["hidden"].shape == (2, 7, 32)
+
+
+def test_an_input_type_that_no_text_has_is_refused(tmp_path: Path) -> None:
+    model = onnx.parser.parse_model(
+        '<ir_version: 10, opset_import: ["" : 20]> g (double[N] x) => (double[N] y) { y = Relu(x) }'
+    )
+    onnx.save(model, tmp_path / "x.onnx")
+    with pytest.raises(ValueError, match=r"input 'x' is tensor\(double\); expected one of tensor\(int64\)"):
+        open_backend("onnxruntime", tmp_path / "x.onnx")
+
+
 def test_an_error_of_the_runtime_is_one_line(tmp_path: Path) -> None:
     path, _ = calibrated(tmp_path)
+    model = onnx.load(path)
+    del model.metadata_props[:]
+    onnx.save(model, path)
     with (
         open_backend("onnxruntime", path) as opened,
         pytest.raises(ValueError, match="cannot run these feeds") as error,

@@ -115,6 +115,8 @@ def test_report_is_json_and_a_table() -> None:
         ({"feeds": []}, "nothing to measure"),
         ({"feeds": [_feeds(batch=1), _feeds(batch=2)]}, r"batch sizes \[1, 2\]"),
         ({"seconds": 0.0}, "must all be positive"),
+        ({"seconds": float("inf")}, "must all be positive and finite"),
+        ({"seconds": float("nan")}, "must all be positive and finite"),
     ],
 )
 def test_what_cannot_be_measured_is_refused(change: dict[str, object], message: str) -> None:

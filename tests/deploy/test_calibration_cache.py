@@ -151,6 +151,13 @@ def test_another_model_of_the_same_shapes_is_refused(model_path: Path) -> None:
             "field 'extra' is unknown",
             id="unknown",
         ),
+        pytest.param(lambda text: "[" * 100_000, "is not JSON, or ends early", id="nested too deeply"),
+        pytest.param(lambda text: text.replace('"seed": 3', '"seed": NaN'), "is damaged: ValueError", id="nan"),
+        pytest.param(
+            lambda text: json.dumps(json.loads(text) | {"tensors": {key: [] for key in json.loads(text)["tensors"]}}),
+            "is damaged: TypeError",
+            id="no statistics",
+        ),
     ],
 )
 def test_damaged_and_foreign_files_are_refused(model_path: Path, tmp_path: Path, damage: Any, message: str) -> None:

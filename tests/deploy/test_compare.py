@@ -127,7 +127,9 @@ def test_report_is_json_and_takes_simulated_rows() -> None:
 
 
 def test_impossible_gates_and_contenders_are_refused() -> None:
-    with pytest.raises(ValueError, match=r"max_drop is -0.1; expected a loss of at least 0"):
+    with pytest.raises(ValueError, match=r"max_drop is -0.1; expected a finite loss of at least 0"):
         compare(_contender("float", 0.8), [], ScoreTask(), max_drop=-0.1)
+    with pytest.raises(ValueError, match="max_drop is inf; expected a finite loss"):
+        compare(_contender("float", 0.8), [], ScoreTask(), max_drop=float("inf"))
     with pytest.raises(ValueError, match="served artifact 2 of 'int8' on openvino does not exist; it has 1"):
         compare(_contender("float", 0.8), [_contender("int8", 0.8, served=2)], ScoreTask())

@@ -57,7 +57,9 @@ def test_more_noise_scores_lower() -> None:
 
 
 def test_too_few_texts_and_foreign_embeddings_are_refused() -> None:
-    with pytest.raises(ValueError, match="at least three texts; got 2"):
+    with pytest.raises(ValueError, match="at least three different texts; got 2 among 2"):
         fidelity_task(["w4", "w5"], WordEncoder(), LookupModel().infer, pooling="mean", input_names=INPUTS)
+    with pytest.raises(ValueError, match="got 2 among 9"):
+        fidelity_task(["w4", "w5", "w5"] * 3, WordEncoder(), LookupModel().infer, pooling="mean", input_names=INPUTS)
     with pytest.raises(ValueError, match=r"\(30, 4\) cannot be compared with \(30, 8\)"):
         fidelity(_vectors(), _vectors()[:, :4])

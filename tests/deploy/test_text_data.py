@@ -277,3 +277,17 @@ def test_real_evaluation_files_have_their_known_sizes() -> None:
     assert len(read_labelled(SHARED / "sst2" / "glue_dev.tsv.zst")) == 872
     with pytest.raises(ValueError, match="evaluation split"):
         read_texts(SHARED / "wikipedia_en_2014" / "valid.txt.zst")
+
+
+def test_half_a_character_is_refused_with_its_line(tmp_path: Path) -> None:
+    path = tmp_path / "x.jsonl"
+    path.write_text('{"text": "whole"}\n{"text": "half \\ud800"}\n')
+    with pytest.raises(ValueError, match="line 2: column 'text' holds half a character"):
+        read_texts(path)
+
+
+def test_json_nested_too_deeply_is_refused_with_its_line(tmp_path: Path) -> None:
+    path = tmp_path / "x.jsonl"
+    path.write_text("[" * 100_000 + "\n")
+    with pytest.raises(ValueError, match="line 1 is JSON nested too deeply"):
+        read_texts(path)
