@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import Path
 
-from deploy.backends.rtx_engine import EngineReport, build_engine
+from deploy.backends.rtx_engine import EngineReport, build_engine, find_capability
 from deploy.graph_structure import read_structure
 from deploy.shapes import parse_shapes
 from quietformer.progress import Job
@@ -56,9 +56,10 @@ def parse_capability(text: str) -> tuple[int, int]:
     """Major and minor of ``8.9``.
 
     Raises:
-        ValueError: the text has another form.
+        ValueError: the text has another form, or TensorRT-RTX does not build for that target.
     """
     major, dot, minor = text.partition(".")
     if not (dot and major.isdecimal() and minor.isdecimal()):
         raise ValueError(f"compute capability '{text}' is not MAJOR.MINOR, for example 8.9")
+    find_capability(int(major), int(minor))
     return int(major), int(minor)

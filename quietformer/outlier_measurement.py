@@ -10,6 +10,7 @@ from deploy.encoding import TextEncoder
 from quietformer.graph_text import USUAL_LENGTH
 from quietformer.progress import Job
 from train.checkpoint import load, load_tokenizer_file
+from train.checkpoint_files import read_positions
 from train.outlier_report import OutlierReport
 from train.outliers import measure_outliers
 from train.text_batches import sequential_batches
@@ -32,7 +33,7 @@ def measure_checkpoint(
         ValueError: the checkpoint cannot be read, or ``length`` is above its positions.
     """
     model = load(checkpoint, head="none")
-    positions = model.config.max_position_embeddings
+    positions = read_positions(checkpoint) or model.config.max_position_embeddings
     length = min(USUAL_LENGTH, positions) if length is None else length
     if length > positions:
         raise ValueError(f"length {length} is above the {positions} positions of {checkpoint}")

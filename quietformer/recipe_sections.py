@@ -30,7 +30,7 @@ DOCSTRINGS = "docstrings"
 class Section(BaseModel):
     """A table of a recipe."""
 
-    model_config = ConfigDict(extra="forbid", frozen=True, strict=True)
+    model_config = ConfigDict(extra="forbid", frozen=True, strict=True, allow_inf_nan=False)
 
 
 class ModelSection(Section):

@@ -11,6 +11,7 @@ import hashlib
 import importlib.util
 import json
 import shutil
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Literal
 
@@ -35,6 +36,8 @@ _COMPANIONS = (
     "sentence_bert_config.json",
     "config_sentence_transformers.json",
 )
+_OFFSET_POSITIONS = frozenset({"roberta", "xlm-roberta", "camembert"})
+"""Model types whose positions start after the padding id."""
 _COMPANION_FOLDERS = "[0-9]*_*"
 """Modules of a sentence-transformers model: ``1_Pooling``, ``2_Normalize``, ..."""
 
@@ -122,6 +125,27 @@ def checkpoint_sha256(path: Path) -> str:
     return digest.hexdigest()
 
 
+def read_positions(path: Path) -> int | None:
+    """As :func:`positions_of`, from a checkpoint folder.
+
+    Raises:
+        FileNotFoundError: the folder or its config is missing.
+        ValueError: the config is not a JSON object.
+    """
+    return positions_of(read_config_file(path))
+
+
+def positions_of(config: Mapping[str, Any]) -> int | None:
+    """Longest input in tokens by the plain values of a config; ``None`` where it does not say.
+
+    The first positions of RoBERTa's table, up to its padding id, hold no token.
+    """
+    table, padding = config.get("max_position_embeddings"), config.get("pad_token_id", 1)
+    if not isinstance(table, int) or not isinstance(padding, int):
+        return None
+    return table - padding - 1 if config.get("model_type") in _OFFSET_POSITIONS else table
+
+
 def load_tokenizer_file(path: Path) -> Path:
     """The checkpoint's ``tokenizer.json``.
 
@@ -187,7 +211,7 @@ def _existing_file(path: Path) -> Path:
 def _read_json_object(path: Path) -> dict[str, Any]:
     try:
         values = json.loads(path.read_text(encoding="utf-8"))
-    except (UnicodeDecodeError, json.JSONDecodeError) as error:
+    except (UnicodeDecodeError, json.JSONDecodeError, RecursionError) as error:
         raise ValueError(f"{path} is not JSON: {error}") from error
     if not isinstance(values, dict):
         raise ValueError(f"{path} holds a JSON {type(values).__name__}; expected an object")  # noqa: TRY004

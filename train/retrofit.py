@@ -18,6 +18,7 @@ from accelerate import Accelerator
 from transformers import PreTrainedModel
 
 from train.agreement import HeldOutRows
+from train.checkpoint_files import positions_of
 from train.distillation import Distillation
 from train.fake_quant import simulated
 from train.loop import AfterUpdate, default_accelerator, run_training
@@ -166,8 +167,8 @@ def retrofit(
 def _check_rows(
     teacher: PreTrainedModel, rows: Sequence[TokenRow], evaluation_rows: Sequence[TokenRow], *, max_length: int
 ) -> None:
-    positions = getattr(teacher.config, "max_position_embeddings", max_length)
-    if max_length > positions:
+    positions = positions_of(teacher.config.to_dict())
+    if positions is not None and max_length > positions:
         raise ValueError(f"max_length is {max_length}; the model has {positions} positions")
     check_rows(rows, max_length=max_length)
     check_rows(evaluation_rows, max_length=max_length, what="evaluation")

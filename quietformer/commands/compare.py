@@ -55,7 +55,7 @@ def compare(
     from deploy.compare import compare as evaluate
     from deploy.files import refuse_existing, write_atomically
     from deploy.graph_info import read_info
-    from quietformer.baseline_graph import float_graph_of
+    from quietformer.baseline_graph import check_comparable, float_graph_of
     from quietformer.gate import GateFailedError
     from quietformer.progress import progress
     from quietformer.report.tables import accuracy_table
@@ -65,6 +65,8 @@ def compare(
     if json_file is not None:
         refuse_existing(json_file, force=force)
     with progress("compare") as job, float_graph_of(baseline, job=job) as graph:
+        infos = {candidate: read_info(candidate) for candidate in candidates}
+        check_comparable(baseline, read_info(graph), infos)
         with open_backend("onnxruntime", graph) as float_model:
             opened = open_task(task.value, graph, data, float_infer=float_model.infer, limit=limit)
         report = evaluate(
@@ -82,8 +84,8 @@ def compare(
                     profile=profile,
                     artifacts=(partial(open_backend, backend.value, candidate),),
                 )
-                for candidate in candidates
-                for profile in (read_info(candidate).profile,)
+                for candidate, info in infos.items()
+                for profile in (info.profile,)
             ],
             opened,
             max_drop=max_drop,

@@ -25,6 +25,14 @@ class BuildEngine(Stage):
         """The recipe's table."""
         return recipe.engine.model_dump(mode="json") if recipe.engine is not None else {}
 
+    def sources(self, recipe: Recipe) -> dict[str, str]:
+        """Nothing; but a target that the builder does not know is refused before a run works."""
+        from quietformer.engine_build import parse_capability
+
+        for text in recipe.engine.compute_capabilities if recipe.engine is not None else ():
+            parse_capability(text)
+        return {}
+
     def inputs(self, recipe: Recipe) -> Sequence[str]:
         """The graph."""
         return (int8_graph("retrofitted", recipe, _PROFILE),)

@@ -5,7 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 
 from quietformer.recipe import Recipe
-from train.checkpoint_files import checkpoint_sha256, load_tokenizer_file, resolve_checkpoint
+from quietformer.recipe_sections import parse_shape
+from train.checkpoint_files import checkpoint_sha256, load_tokenizer_file, read_positions, resolve_checkpoint
 
 
 def original_folder(recipe: Recipe) -> Path:
@@ -21,10 +22,32 @@ def original_folder(recipe: Recipe) -> Path:
 
 
 def original_source(recipe: Recipe) -> dict[str, str]:
-    """sha256 of config and weights, under the name ``checkpoint``; errors as for :func:`original_folder`."""
-    return {"checkpoint": checkpoint_sha256(original_folder(recipe))}
+    """sha256 of config and weights, under the name ``checkpoint``.
+
+    Every length of the recipe is compared with the model's positions as well: a run asks for its sources before it
+    works, so a length that only the last stage would stumble over is refused at once.
+
+    Raises:
+        ValueError: a length of the recipe is above the positions; and as :func:`original_folder`.
+    """
+    folder = original_folder(recipe)
+    _check_lengths(recipe, folder)
+    return {"checkpoint": checkpoint_sha256(folder)}
 
 
 def original_tokenizer(recipe: Recipe) -> Path:
     """The original's ``tokenizer.json``, which the retrofitted model shares."""
     return load_tokenizer_file(original_folder(recipe))
+
+
+def _check_lengths(recipe: Recipe, folder: Path) -> None:
+    positions = read_positions(folder)
+    lengths = {"retrofit.max_length": recipe.retrofit.max_length, "calibrate.length": recipe.calibrate.length}
+    if recipe.export.length != "dynamic":
+        lengths["export.length"] = recipe.export.length
+    lengths |= {f"bench.shapes, {shape}": parse_shape(shape)[1] for shape in recipe.bench.shapes}
+    if recipe.engine is not None:
+        lengths[f"engine.max_shape, {recipe.engine.max_shape}"] = parse_shape(recipe.engine.max_shape)[1]
+    for name, length in lengths.items():
+        if positions is not None and length > positions:
+            raise ValueError(f"{name}: length {length} is above the {positions} positions of {folder}")

@@ -56,6 +56,12 @@ class PrepareData(Stage):
             raise ValueError(
                 f"{data.texts} holds {len(texts)} different texts; data.held_out and data.validation alone take {kept_apart}"
             )
+        needed = run.recipe.calibrate.batches * run.recipe.calibrate.batch_size
+        if len(texts) - kept_apart < needed:
+            raise ValueError(
+                f"{data.texts} leaves {len(texts) - kept_apart} texts to learn from; calibrate.batches times "
+                f"calibrate.batch_size asks for {needed} of them"
+            )
         order = np.random.default_rng(_SPLIT_SEED).permutation(len(texts))
         parts = np.split(order, [data.held_out, kept_apart])
         for name, indices in zip((HELD_OUT_TEXTS, VALIDATION_TEXTS, TRAIN_TEXTS), parts, strict=True):

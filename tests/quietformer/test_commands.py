@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import shutil
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import numpy as np
@@ -282,6 +282,68 @@ class TestBadInput:
             told = refuse(*arguments)
             assert word in told
             assert str(texts) in told
+
+    @pytest.mark.parametrize(
+        ("setting", "name"),
+        [
+            ("retrofit.max_length=49", "retrofit.max_length"),
+            ("calibrate.length=49", "calibrate.length"),
+            ("bench.shapes=['1x49']", "bench.shapes, 1x49"),
+            ("engine.max_shape='4x49'", "engine.max_shape, 4x49"),
+        ],
+    )
+    def test_a_run_whose_last_stage_asks_for_too_long_a_length_does_not_start(
+        self, workshop: Workshop, tmp_path: Path, setting: str, name: str
+    ) -> None:
+        told = refuse("run", workshop.recipe, "--out", tmp_path / "run", "--set", setting)
+        assert f"{name}: length 49 is above the 48 positions of {workshop.checkpoint}" in told
+        assert not (tmp_path / "run" / "manifest.json").exists()
+
+    def test_a_run_for_a_target_that_the_builder_does_not_know_does_not_start(
+        self, workshop: Workshop, tmp_path: Path
+    ) -> None:
+        settings = ("--set", "engine.compute_capabilities=['99.9']")
+        told = refuse("run", workshop.recipe, "--out", tmp_path / "run", *settings)
+        assert "does not build for compute capability 99.9; it builds for" in told
+
+    def test_a_run_with_too_few_texts_to_calibrate_on_ends_at_its_first_stage(
+        self, workshop: Workshop, tmp_path: Path
+    ) -> None:
+        done = invoke("run", workshop.recipe, "--out", tmp_path / "run", "--set", "calibrate.batches=1000")
+        assert done.exit_code == 2
+        assert "calibrate.batch_size asks for 8000 of them" in done.stderr.splitlines()[-1]
+
+    def test_an_infinite_value(self, workshop: Workshop) -> None:
+        told = refuse("run", workshop.recipe, "--set", "attention.gate_scale=inf")
+        assert "'attention.gate_scale' is Infinity; expected a finite number" in told
+
+    def test_a_baseline_that_is_quantized(self, workshop: Workshop) -> None:
+        arguments = ("--candidate", workshop.model, "--task", "fidelity", "--data", workshop.texts)
+        told = refuse("compare", "--baseline", workshop.int8, *arguments)
+        assert "is quantized (profile 'tensorrt'); expected the float model" in told
+
+    def test_a_candidate_that_reads_texts_in_another_way(self, workshop: Workshop, tmp_path: Path) -> None:
+        import onnx
+
+        model = onnx.load(workshop.model)
+        replace(read_info(workshop.model), tokenizer_sha256="0" * 64).write(model)
+        onnx.save(model, tmp_path / "other.onnx")
+        arguments = ("--candidate", tmp_path / "other.onnx", "--task", "fidelity", "--data", workshop.texts)
+        told = refuse("compare", "--baseline", workshop.model, *arguments)
+        assert "differ in tokenizer: 000000000000 and" in told
+
+    @pytest.mark.parametrize("text", ["{", "[]", "{}"])
+    def test_metadata_that_is_damaged(self, workshop: Workshop, tmp_path: Path, text: str) -> None:
+        import onnx
+
+        model, graph = onnx.load(workshop.model), tmp_path / "model.onnx"
+        onnx.helper.set_model_props(model, {"quietformer": text})
+        onnx.save(model, graph)
+        for arguments in (
+            ("calibrate", graph, "--data", workshop.texts, "--out", tmp_path / "c.json"),
+            ("bench", workshop.model, graph, "--shapes", "1x16"),
+        ):
+            assert f"{graph} has damaged quietformer metadata" in refuse(*arguments)
 
     def test_a_length_above_the_positions(self, workshop: Workshop, tmp_path: Path) -> None:
         assert "48" in refuse("export", workshop.checkpoint, "--out", tmp_path / "m.onnx", "--length", 49)

@@ -15,6 +15,7 @@ from train.checkpoint_files import (
     load_tokenizer_file,
     read_config_file,
     read_pooling,
+    read_positions,
     resolve_checkpoint,
     weight_files,
 )
@@ -25,6 +26,22 @@ def folder(tmp_path: Path) -> Path:
     (tmp_path / "config.json").write_text("{}")
     (tmp_path / "model.safetensors").write_bytes(b"weights")
     return tmp_path
+
+
+@pytest.mark.parametrize(
+    ("config", "positions"),
+    [
+        ({"model_type": "bert", "max_position_embeddings": 512, "pad_token_id": 0}, 512),
+        ({"model_type": "roberta", "max_position_embeddings": 514, "pad_token_id": 1}, 512),
+        ({"model_type": "xlm-roberta", "max_position_embeddings": 514}, 512),
+        ({"model_type": "bert"}, None),
+    ],
+)
+def test_positions_are_those_that_tokens_can_take(
+    tmp_path: Path, config: dict[str, object], positions: int | None
+) -> None:
+    (tmp_path / "config.json").write_text(json.dumps(config))
+    assert read_positions(tmp_path) == positions
 
 
 def test_a_package_names_the_checkpoint_folder_inside_it() -> None:
