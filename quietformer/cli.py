@@ -29,6 +29,7 @@ from quietformer.commands import (
     retrofit,
     run,
 )
+from quietformer.extras import describe_import_error
 from quietformer.gate import GateFailedError
 
 
@@ -50,7 +51,8 @@ class _Commands(TyperGroup):
         except (ValueError, OSError, ImportError) as error:
             if ctx.params["debug"]:
                 raise
-            typer.echo(f"error: {error}", err=True)
+            message = describe_import_error(error) if isinstance(error, ImportError) else str(error)
+            typer.echo(f"error: {message}", err=True)
             raise typer.Exit(2) from error
 
 

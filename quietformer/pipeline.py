@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import Any
 
 from deploy.files import write_atomically
+from quietformer.extras import require
 from quietformer.manifest import (
     MANIFEST_FILE,
     Manifest,
@@ -48,6 +49,7 @@ def run_stages(recipe: Recipe, folder: Path, stages: Sequence[Stage], *, force: 
         FileExistsError: the directory is not a run's, or holds a run with other settings, and ``force`` is not set.
         NotADirectoryError: ``folder`` is a file.
         ValueError: a stage refuses its input.
+        ImportError: a stage needs a package that is not installed.
         BlockingIOError: another run works in the directory.
     """
     with _lock(folder, force=force):
@@ -84,9 +86,10 @@ def _lock(folder: Path, *, force: bool) -> Iterator[None]:
 
 
 def _look_at_sources(recipe: Recipe, stages: Sequence[Stage]) -> None:
-    """A checkpoint or a data file that is missing is told before hours of work, not after."""
+    """A checkpoint, a data file or a package that is missing is told before hours of work, not after."""
     for stage in stages:
         if stage.reason_to_skip(recipe) is None:
+            require(stage.tools, what=f"stage '{stage.name}'")
             stage.sources(recipe)
 
 

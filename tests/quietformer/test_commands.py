@@ -368,6 +368,15 @@ class TestBadInput:
         told = refuse("build", workshop.int8, "--out", tmp_path / "engine")
         assert "pip install 'quietformer[tensorrt-rtx]'" in told
 
+    def test_a_run_that_lacks_the_extra_of_a_late_stage_does_not_start(
+        self, workshop: Workshop, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        import sys
+
+        monkeypatch.setitem(sys.modules, "openvino", None)
+        told = refuse("run", workshop.recipe, "--out", tmp_path / "run")
+        assert "needs openvino, which is not installed: pip install 'quietformer[cpu]'" in told
+
     def test_a_package_that_is_not_installed(self, workshop: Workshop, tmp_path: Path) -> None:
         told = refuse("run", workshop.recipe, "--out", tmp_path / "run", "--set", "model.checkpoint=package:not_there")
         assert "package 'not_there' is not installed; pip install not-there" in told
