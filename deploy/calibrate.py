@@ -70,7 +70,7 @@ def calibrate(
 
     Raises:
         FileNotFoundError: no such model.
-        ValueError: unknown method or parameter, random data without leave, no batch, feeds that do not fit the graph,
+        ValueError: unknown method or parameter, random data without leave, a quantized graph, no batch, feeds that do not fit the graph,
             or a tensor with non-finite values (named).
         ImportError: ONNX Runtime is not installed.
     """
@@ -78,6 +78,8 @@ def calibrate(
     if (is_random := data.get("kind") == RANDOM_KIND) and not allow_random:
         raise ValueError("random data gives ranges that mean nothing; give real data, or allow random data explicitly")
     graph = WatchedGraph(model_path)
+    if any(node.op_type == "QuantizeLinear" for node in graph.structure().graph.node):
+        raise ValueError(f"{model_path} is quantized already; ranges are those of the float graph")
     observed = observed_tensors(graph.structure()) if observed is None else observed
     if not observed:
         raise ValueError(f"{model_path} has no tensor to calibrate: no profile quantizes anything in it")

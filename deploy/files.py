@@ -44,6 +44,10 @@ def atomic_path(path: Path) -> Iterator[Path]:
             os.fsync(stream.fileno())
         temporary.chmod(0o644)
         temporary.replace(path)
+    except OSError as error:
+        if error.errno is not None and error.filename is None:  # a full disk, which does not say whose
+            raise OSError(error.errno, error.strerror, str(path)) from error
+        raise
     finally:
         temporary.unlink(missing_ok=True)
 

@@ -137,7 +137,7 @@ def data_identity(
     if text.startswith(_HUGGING_FACE):
         name, config, split = _dataset_name(text, allow_evaluation_split=allow_evaluation_split)
         return {"kind": "huggingface", "name": name, "config": config, "split": split} | chosen
-    files = data_files(Path(path), purpose="training", allow_evaluation_split=allow_evaluation_split)
+    files = data_files(_path(path), purpose="training", allow_evaluation_split=allow_evaluation_split)
     return {"kind": "files", "files": identify_files(files)} | chosen
 
 
@@ -147,7 +147,13 @@ def _sources(
     if str(path).startswith(_HUGGING_FACE):
         allowed = allow_evaluation_split or purpose == "evaluation"
         return [_dataset_name(str(path), allow_evaluation_split=allowed)]
-    return list(data_files(Path(path), purpose=purpose, allow_evaluation_split=allow_evaluation_split))
+    return list(data_files(_path(path), purpose=purpose, allow_evaluation_split=allow_evaluation_split))
+
+
+def _path(path: Path | str) -> Path:
+    if path == "":  # an unset shell variable; it would stand for the working directory
+        raise ValueError("the path of the data is empty; expected a file or folder")
+    return Path(path)
 
 
 def _rows(path: Path | str) -> Iterator[Row]:

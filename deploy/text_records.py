@@ -87,6 +87,8 @@ def _table_rows(path: Path, kind: str) -> Iterator[Row]:
         header: list[str] = []
         try:
             header = next(reader)
+            if twice := [name for name in header if header.count(name) > 1]:
+                raise ValueError(f"{path} line 1 names the column '{twice[0]}' twice")
             for cells in reader:
                 if not cells:
                     continue

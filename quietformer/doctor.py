@@ -6,11 +6,11 @@ Nothing is loaded that could start a device: packages are looked up, the CUDA dr
 from __future__ import annotations
 
 import ctypes
-import importlib.util
 from dataclasses import asdict, dataclass
 from typing import Any
 
 from deploy.machine import INSTRUCTION_SETS, MachineFacts, machine_facts
+from quietformer.extras import is_installed
 
 _DRIVER_LIBRARIES = ("libcuda.so.1", "nvcuda.dll")
 _NAME_BYTES = 128
@@ -116,7 +116,7 @@ def examine_machine() -> dict[str, Any]:
 
 
 def _examine(ability: Ability, facts: MachineFacts) -> dict[str, Any]:
-    present = importlib.util.find_spec(ability.module) is not None
+    present = is_installed(ability.module)
     return {
         "name": ability.name,
         "purpose": ability.purpose,

@@ -46,13 +46,14 @@ def require(distributions: Iterable[str], *, what: str) -> None:
     """
     for name in distributions:
         module = name.replace("-", "_").lower()
-        if module in EXTRAS and not _is_installed(module):
+        if module in EXTRAS and not is_installed(module):
             raise ImportError(
                 f"{what} needs {name}, which is not installed: pip install 'quietformer[{EXTRAS[module]}]'"
             )
 
 
-def _is_installed(module: str) -> bool:
+def is_installed(module: str) -> bool:
+    """Whether a package can be found; it is not imported."""
     try:
         return importlib.util.find_spec(module) is not None
     except (ImportError, ValueError):  # a package that is barred from import has no spec

@@ -7,14 +7,21 @@ a device it crashes the process.
 from __future__ import annotations
 
 import json
+import signal
+import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
+import onnx
+
 from deploy.backends.artifact import input_shapes
+from deploy.backends.base import IDS_NAME
 from deploy.files import atomic_path, refuse_existing, sha256_file, write_atomically
+from deploy.graph_info import METADATA_KEY, GraphInfo
 from deploy.graph_structure import read_structure
 from deploy.model_hash import model_sha256
 from deploy.shapes import Shapes, check_profile
@@ -111,17 +118,22 @@ def build_engine(
     targets = [find_capability(major, minor) for major, minor in compute_capabilities]
     if not targets:
         raise ValueError("no compute capability to build for")
-    check_profile(input_shapes(read_structure(model_path)), smallest=min_shapes, usual=opt_shapes, largest=max_shapes)
+    structure = read_structure(model_path)
+    check_profile(input_shapes(structure), smallest=min_shapes, usual=opt_shapes, largest=max_shapes)
+    _check_positions(structure, model_path, max_shapes)
     log = _Log()
     builder = tensorrt_rtx.Builder(log)
     flags = 1 << int(tensorrt_rtx.NetworkDefinitionCreationFlag.STRONGLY_TYPED)
     network = builder.create_network(flags)
     say(f"parsing {model_path}")
-    parse_seconds = _parse(network, log, model_path)
+    with _signals_held_back():
+        parse_seconds = _parse(network, log, model_path)
     names = [f"{major}.{minor}" for major, minor in compute_capabilities]
     say(f"building for SM {', '.join(names)}")
     start = time.perf_counter()
-    plan = builder.build_serialized_network(network, _configure(builder, targets, min_shapes, opt_shapes, max_shapes))
+    config = _configure(builder, targets, min_shapes, opt_shapes, max_shapes)
+    with _signals_held_back():
+        plan = builder.build_serialized_network(network, config)
     build_seconds = time.perf_counter() - start
     if plan is None:
         raise ValueError(f"TensorRT-RTX cannot build {model_path}: {_last(log.errors)}")
@@ -149,6 +161,35 @@ def build_engine(
     )
     write_atomically(out_dir / REPORT_FILE, json.dumps(asdict(report), indent=1) + "\n")
     return report
+
+
+def _check_positions(structure: onnx.ModelProto, path: Path, largest: Shapes) -> None:
+    """The builder does not see that longer rows would read on behind the table of positions."""
+    if IDS_NAME not in largest or not any(entry.key == METADATA_KEY for entry in structure.metadata_props):
+        return
+    positions = GraphInfo.read(structure, name=str(path)).max_length
+    if largest[IDS_NAME][-1] > positions:
+        raise ValueError(
+            f"max shape {'x'.join(map(str, largest[IDS_NAME]))}: length {largest[IDS_NAME][-1]} is above the "
+            f"{positions} positions of {path}"
+        )
+
+
+@contextmanager
+def _signals_held_back() -> Iterator[None]:
+    """Deliver Ctrl-C and SIGTERM when native code returns: raised in its log callback, they would be swallowed."""
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    held: list[int] = []
+    earlier = {number: signal.signal(number, lambda n, _: held.append(n)) for number in (signal.SIGINT, signal.SIGTERM)}
+    try:
+        yield
+    finally:
+        for number, handler in earlier.items():
+            signal.signal(number, handler)
+    if held:
+        signal.raise_signal(held[0])
 
 
 def _parse(network: Any, log: _Log, model_path: Path) -> float:

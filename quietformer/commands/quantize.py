@@ -73,6 +73,7 @@ def quantize(
             profile=profile.value,
             weights=weights.value,
             exclude=patterns,
+            allow_stale=allow_stale_cache,
             force=force,
             progress=job.tell,
         )

@@ -18,6 +18,7 @@ from deploy import calibrate as calibrate_module
 from deploy.calibrate import calibrate
 from deploy.calibration_cache import CalibrationCache
 from deploy.sites import ObservedTensor, observed_tensors
+from tests.deploy.calibrated import quantized
 from tests.deploy.encoder_graph import EncoderRecipe, V, encoder
 
 DATA = {"kind": "files", "files": []}
@@ -240,3 +241,9 @@ def test_memory_does_not_grow_with_the_number_of_batches(model_path: Path) -> No
     growth(1)  # imports and caches
     few, many = growth(3), growth(40)
     assert many < few + 200_000
+
+
+def test_a_quantized_graph_is_refused(tmp_path: Path) -> None:
+    path = quantized(tmp_path, "tensorrt")
+    with pytest.raises(ValueError, match="is quantized already; ranges are those of the float graph"):
+        calibrate(path, [batch_of(5, 7)], method="minmax", data=DATA, seed=0)

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import json
+import signal
 import subprocess
 import sys
-from collections.abc import Sequence
+import threading
+from collections.abc import Callable, Sequence
 from dataclasses import asdict
 from pathlib import Path
 
@@ -29,6 +31,8 @@ def _build(
     force: bool = False,
     targets: Sequence[tuple[int, int]] = ((8, 0), (8, 9)),
     low: str = "1x1",
+    high: str = "4x24",
+    progress: Callable[[str], None] | None = None,
 ) -> EngineReport:
     return build_engine(
         model,
@@ -36,8 +40,9 @@ def _build(
         compute_capabilities=targets,
         min_shapes=parse_shapes(low, NAMES),
         opt_shapes=parse_shapes("1x16", NAMES),
-        max_shapes=parse_shapes("4x24", NAMES),
+        max_shapes=parse_shapes(high, NAMES),
         force=force,
+        progress=progress,
     )
 
 
@@ -115,3 +120,33 @@ def test_a_missing_tensorrt_rtx_says_which_extra_installs_it() -> None:
     )
     printed = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout
     assert printed.strip() == "tensorrt-rtx is not installed: pip install 'quietformer[tensorrt-rtx]'"
+
+
+def test_a_range_beyond_the_positions_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(ValueError, match="max shape 4x25: length 25 is above the 24 positions"):
+        _build(quantized(tmp_path, "tensorrt"), tmp_path / "engine", high="4x25")
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_a_signal_while_native_code_runs_ends_the_build(tmp_path: Path, number: signal.Signals) -> None:
+    """Raised inside the builder's log callback, Ctrl-C would be lost and the build go on."""
+
+    def interrupt(line: str) -> None:
+        if line.startswith("building"):
+            timer.start()
+
+    class Stopped(Exception):  # noqa: N818 - what a handler of the command line would raise
+        pass
+
+    def handler(*_: object) -> None:
+        raise Stopped
+
+    timer = threading.Timer(0.2, signal.raise_signal, [number])
+    earlier = signal.signal(number, handler)
+    try:
+        with pytest.raises(Stopped):
+            _build(quantized(tmp_path, "tensorrt"), tmp_path / "engine", progress=interrupt)
+    finally:
+        timer.cancel()
+        signal.signal(number, earlier)
+    assert not (tmp_path / "engine").exists()

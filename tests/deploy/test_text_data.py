@@ -291,3 +291,16 @@ def test_json_nested_too_deeply_is_refused_with_its_line(tmp_path: Path) -> None
     path.write_text("[" * 100_000 + "\n")
     with pytest.raises(ValueError, match="line 1 is JSON nested too deeply"):
         read_texts(path)
+
+
+def test_an_empty_path_is_not_the_working_directory() -> None:
+    for read in (read_texts, data_identity):
+        with pytest.raises(ValueError, match="the path of the data is empty"):
+            read("")
+
+
+def test_a_column_that_is_there_twice_is_refused(tmp_path: Path) -> None:
+    path = tmp_path / "x.csv"
+    path.write_text("text,text\na,b\n")
+    with pytest.raises(ValueError, match="names the column 'text' twice"):
+        read_texts(path)

@@ -225,6 +225,28 @@ class TestBadInput:
         )
         assert "model_sha256" in told
 
+    def test_a_cache_of_another_model_passes_only_when_that_is_asked_for(
+        self, workshop: Workshop, tmp_path: Path
+    ) -> None:
+        import onnx
+
+        model, out = onnx.load(workshop.model), tmp_path / "renamed.int8.onnx"
+        model.producer_name = "changed"
+        onnx.save(model, tmp_path / "renamed.onnx")
+        shutil.copyfile(workshop.folder / "tokenizer.json", tmp_path / "tokenizer.json")
+        arguments = ("quantize", tmp_path / "renamed.onnx", "--calibration", workshop.cache, "--out", out)
+        assert "model_sha256" in refuse(*arguments)
+        succeed(*arguments, "--allow-stale-cache")
+        assert out.is_file()
+
+    def test_a_quantized_graph_where_a_float_one_belongs(self, workshop: Workshop, tmp_path: Path) -> None:
+        out = ("--out", tmp_path / "out")
+        told = refuse("calibrate", workshop.int8, "--data", workshop.texts, "--batches", 1, "--length", 16, *out)
+        assert "is quantized already" in told
+        told = refuse("quantize", workshop.int8, "--calibration", workshop.cache, "--allow-stale-cache", *out)
+        assert "quantized" in told
+        assert "is a file; expected a folder" in refuse("export", workshop.int8, *out)
+
     def test_a_cache_of_another_data_set(self, workshop: Workshop, tmp_path: Path) -> None:
         other = tmp_path / "other.txt"
         other.write_text("\n".join(random_sentences(50, seed=1)))

@@ -1,0 +1,39 @@
+"""Files appear whole or not at all, and an error names the file."""
+
+from __future__ import annotations
+
+import errno
+from pathlib import Path
+
+import pytest
+
+from deploy.files import atomic_path, refuse_existing, write_atomically
+
+
+def test_a_write_that_fails_leaves_what_was_there_and_no_traces(tmp_path: Path) -> None:
+    path = tmp_path / "x.json"
+    write_atomically(path, "old")
+
+    def write_half() -> None:
+        with atomic_path(path) as temporary:
+            temporary.write_text("half")
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        write_half()
+    assert [entry.name for entry in tmp_path.iterdir()] == ["x.json"]
+    assert path.read_text() == "old"
+
+
+def test_a_full_disk_is_told_with_the_file(tmp_path: Path) -> None:
+    path = tmp_path / "x.json"
+    with pytest.raises(OSError, match=r"No space left on device.*x\.json"), atomic_path(path):
+        raise OSError(errno.ENOSPC, "No space left on device")
+    assert not list(tmp_path.iterdir())
+
+
+def test_an_existing_file_is_replaced_only_with_force(tmp_path: Path) -> None:
+    write_atomically(tmp_path / "x", "content")
+    refuse_existing(tmp_path / "x", force=True)
+    with pytest.raises(FileExistsError, match="exists; pass --force to replace it"):
+        refuse_existing(tmp_path / "x", force=False)
