@@ -22,13 +22,23 @@ def sha256_file(path: Path) -> str:
 
 
 def refuse_existing(path: Path, *, force: bool) -> None:
-    """Guard an output.
+    """Guard an output file, before the work whose result goes there.
 
     Raises:
         FileExistsError: the output exists and ``force`` is not set.
+        IsADirectoryError: it is a folder.
+        NotADirectoryError: something above it is a file.
+        PermissionError: its folder cannot be written to.
     """
+    if path.is_dir():
+        raise IsADirectoryError(f"{path} is a folder; expected the name of a file to write")
     if path.exists() and not force:
         raise FileExistsError(f"{path} exists; pass --force to replace it")
+    folder = next(folder for folder in path.absolute().parents if folder.exists())
+    if not folder.is_dir():
+        raise NotADirectoryError(f"{path} cannot be written: {folder} is a file")
+    if not os.access(folder, os.W_OK | os.X_OK):
+        raise PermissionError(f"{path} cannot be written: folder {folder} is read-only")
 
 
 @contextmanager

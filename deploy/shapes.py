@@ -7,6 +7,8 @@ from collections.abc import Mapping, Sequence
 
 Shapes = dict[str, tuple[int, ...]]
 
+_MAX_SIZE = 2**31 - 1
+"""What runtimes keep sizes in."""
 _SIZES = re.compile(r"[1-9]\d*(x[1-9]\d*)*")
 
 
@@ -78,4 +80,7 @@ def check_profile(
 def _sizes(sizes: str, text: str) -> tuple[int, ...]:
     if not _SIZES.fullmatch(sizes):
         raise ValueError(f"'{sizes}' in '{text}' is no shape; expected positive sizes such as 1x128")
-    return tuple(int(size) for size in sizes.split("x"))
+    numbers = tuple(int(size) for size in sizes.split("x"))
+    if max(numbers) > _MAX_SIZE:
+        raise ValueError(f"'{sizes}' in '{text}' is too large; expected sizes up to {_MAX_SIZE}")
+    return numbers

@@ -23,6 +23,8 @@ NaturalInt = Annotated[int, Field(ge=0)]
 Bits = Annotated[int, Field(ge=2, le=16)]
 MaxDrops = dict[Profile, Annotated[float, Field(ge=0)]]
 
+MAX_TOKENS = 2**24
+"""Tokens in one batch; beyond, a shape is a slip of the pen and no memory would hold its activations."""
 DOCSTRINGS = "docstrings"
 """Value of ``data.texts``: sentences from the documentation of Python and of the installed packages."""
 
@@ -209,9 +211,11 @@ def parse_shape(text: str) -> tuple[int, int]:
     """Batch and length of ``BxT``.
 
     Raises:
-        ValueError: the text has another form.
+        ValueError: the text has another form, or asks for more than :data:`MAX_TOKENS`.
     """
     batch, separator, length = text.partition("x")
     if not (separator and batch.isdecimal() and length.isdecimal() and int(batch) and int(length)):
         raise ValueError(f"shape '{text}' is not BATCHxLENGTH, for example 1x128")
+    if int(batch) * int(length) > MAX_TOKENS:
+        raise ValueError(f"shape '{text}' is too large: expected at most {MAX_TOKENS} tokens")
     return int(batch), int(length)

@@ -60,6 +60,8 @@ def bench(
 
     if json_file is not None:
         refuse_existing(json_file, force=force)
+    # Two folders may hold a model.onnx each.
+    same_name = len({artifact.name for artifact in artifacts}) < len(artifacts)
     wanted = [parse_shape(shape) for shape in shapes or ["1x128"]]
     text = graph_text(artifacts[0])
     texts = texts_or_sample(data)
@@ -70,9 +72,8 @@ def bench(
             for artifact in artifacts:
                 opened = stack.enter_context(open_backend(backend.value, artifact, threads=threads))
                 stacked.append(opened)
-                candidates.append(
-                    Candidate(name=f"{artifact.name}, {backend.value}", backend=opened, precision=opened.precision)
-                )
+                name = f"{artifact if same_name else artifact.name}, {backend.value}"
+                candidates.append(Candidate(name=name, backend=opened, precision=opened.precision))
         for batch, length in wanted:
             feeds = text.full_rows(texts, batch=batch, length=length)
             for opened in stacked:

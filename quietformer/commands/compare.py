@@ -35,7 +35,7 @@ def compare(
     backend: Annotated[
         BenchBackend, typer.Option("--backend", help="Where candidates run; the baseline runs on onnxruntime.")
     ] = BenchBackend.OPENVINO,
-    limit: Annotated[int | None, typer.Option("--limit", help="Use the first so many examples.")] = None,
+    limit: Annotated[int | None, typer.Option("--limit", min=1, help="Use the first so many examples.")] = None,
     json_file: Annotated[
         Path | None, typer.Option("--json", metavar="FILE", help="Also write the report here.")
     ] = None,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import os
 from pathlib import Path
 
 import pytest
@@ -37,3 +38,18 @@ def test_an_existing_file_is_replaced_only_with_force(tmp_path: Path) -> None:
     refuse_existing(tmp_path / "x", force=True)
     with pytest.raises(FileExistsError, match="exists; pass --force to replace it"):
         refuse_existing(tmp_path / "x", force=False)
+
+
+@pytest.mark.parametrize("force", [False, True])
+def test_a_place_where_no_file_can_be_is_told_before_the_work(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, force: bool
+) -> None:
+    (tmp_path / "file").touch()
+    with pytest.raises(IsADirectoryError, match="is a folder; expected the name of a file"):
+        refuse_existing(tmp_path, force=force)
+    with pytest.raises(NotADirectoryError, match=r"x cannot be written: .*file is a file"):
+        refuse_existing(tmp_path / "file" / "deeper" / "x", force=force)
+    refuse_existing(tmp_path / "new" / "deeper" / "x", force=force)
+    monkeypatch.setattr(os, "access", lambda path, mode: path != tmp_path)  # root may write anywhere
+    with pytest.raises(PermissionError, match="is read-only"):
+        refuse_existing(tmp_path / "new" / "x", force=force)

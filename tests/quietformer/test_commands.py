@@ -143,6 +143,13 @@ def test_bench_prints_a_table_and_one_line_of_json(workshop: Workshop, tmp_path:
     ]  # fmt: skip
 
 
+def test_bench_tells_graphs_of_one_name_apart(workshop: Workshop, tmp_path: Path) -> None:
+    twin = Path(shutil.copyfile(workshop.model, tmp_path / workshop.model.name))
+    told = succeed("bench", workshop.model, twin, "--shapes", "1x16", "--seconds", 0.02, "--backend", "onnxruntime")
+    names = [timing["name"] for timing in json.loads(told.stdout.splitlines()[-1])[0]["timings"]]
+    assert names == [f"{workshop.model}, onnxruntime", f"{twin}, onnxruntime"]
+
+
 @pytest.mark.parametrize("task", ["sts", "fidelity"])
 def test_compare_gives_a_verdict(workshop: Workshop, tmp_path: Path, task: str) -> None:
     data = workshop.pairs if task == "sts" else workshop.texts
@@ -244,7 +251,7 @@ class TestBadInput:
         told = refuse("calibrate", workshop.int8, "--data", workshop.texts, "--batches", 1, "--length", 16, *out)
         assert "is quantized already" in told
         told = refuse("quantize", workshop.int8, "--calibration", workshop.cache, "--allow-stale-cache", *out)
-        assert "quantized" in told
+        assert "give the float graph" in told
         assert "is a file; expected a folder" in refuse("export", workshop.int8, *out)
 
     def test_a_cache_of_another_data_set(self, workshop: Workshop, tmp_path: Path) -> None:
@@ -334,6 +341,17 @@ class TestBadInput:
         done = invoke("run", workshop.recipe, "--out", tmp_path / "run", "--set", "calibrate.batches=1000")
         assert done.exit_code == 2
         assert "calibrate.batch_size asks for 8000 of them" in done.stderr.splitlines()[-1]
+
+    def test_sizes_that_no_memory_holds(self, workshop: Workshop, tmp_path: Path) -> None:
+        assert "shape '99999999999x8' is too large" in refuse("bench", workshop.model, "--shapes", "99999999999x8")
+        told = refuse("build", workshop.int8, "--out", tmp_path / "engine", "--max-shapes", "99999999999x8")
+        assert "'99999999999x8' in '99999999999x8' is too large" in told
+
+    def test_a_limit_below_one(self, workshop: Workshop) -> None:
+        arguments = ("--baseline", workshop.model, "--candidate", workshop.int8, "--task", "sts", "--limit", -1)
+        done = invoke("compare", *arguments, "--data", workshop.pairs)
+        assert done.exit_code == 2
+        assert "Invalid value for '--limit'" in done.stderr
 
     def test_an_infinite_value(self, workshop: Workshop) -> None:
         told = refuse("run", workshop.recipe, "--set", "attention.gate_scale=inf")
