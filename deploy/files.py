@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import os
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -39,6 +39,21 @@ def refuse_existing(path: Path, *, force: bool) -> None:
         raise NotADirectoryError(f"{path} cannot be written: {folder} is a file")
     if not os.access(folder, os.W_OK | os.X_OK):
         raise PermissionError(f"{path} cannot be written: folder {folder} is read-only")
+
+
+def refuse_own_input(out: Path, inputs: Iterable[Path | str | None]) -> None:
+    """Guard what a command reads from what it writes: ``--force`` replaces earlier results, never a source.
+
+    Args:
+        out: file to write.
+        inputs: files that are read; what is no existing path, such as ``hf:`` names, is passed over.
+
+    Raises:
+        ValueError: ``out`` is one of the inputs.
+    """
+    for name in inputs:
+        if name and out.exists() and Path(name).exists() and out.samefile(name):
+            raise ValueError(f"{out} is what this command reads; give the output another name")
 
 
 @contextmanager

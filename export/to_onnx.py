@@ -90,6 +90,8 @@ def export_checkpoint(
     integers = integer_type(ids)
     if opset not in OPSETS:
         raise ValueError(f"opset is {opset}; expected {OPSETS.start} to {OPSETS.stop - 1}")
+    if out.parent.resolve() == checkpoint.resolve():
+        raise ValueError(f"{out} is inside the checkpoint, whose tokenizer.json would be replaced; give another folder")
     refuse_existing(out, force=force)
     say("reading the checkpoint")
     model = load(checkpoint)

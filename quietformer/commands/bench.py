@@ -50,7 +50,7 @@ def bench(
     from deploy.backends.opening import open_backend
     from deploy.bench import Candidate
     from deploy.bench import bench as measure
-    from deploy.files import refuse_existing, write_atomically
+    from deploy.files import refuse_existing, refuse_own_input, write_atomically
     from quietformer.graph_text import graph_text
     from quietformer.progress import progress
     from quietformer.recipe_sections import parse_shape
@@ -59,6 +59,7 @@ def bench(
     from quietformer.terminal_table import terminal_table
 
     if json_file is not None:
+        refuse_own_input(json_file, [*artifacts, data])
         refuse_existing(json_file, force=force)
     # Two folders may hold a model.onnx each.
     same_name = len({artifact.name for artifact in artifacts}) < len(artifacts)

@@ -45,12 +45,13 @@ def calibrate(
 
     Example: quietformer calibrate model.onnx --data texts.txt --out calibration.json --method mse
     """
-    from deploy.files import refuse_existing
+    from deploy.files import refuse_existing, refuse_own_input
     from quietformer.calibration import CalibrationPlan, calibrate_on_random, calibrate_on_set, calibrate_on_texts
     from quietformer.progress import progress
 
     if random == (data is not None):
         raise ValueError("give either --data with texts, or --random")
+    refuse_own_input(out, [model, data])
     refuse_existing(out, force=force)
     plan = CalibrationPlan(method=method.value, batches=batches, batch_size=batch_size, length=length)
     with progress("calibrate") as job:

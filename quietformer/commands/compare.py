@@ -53,7 +53,7 @@ def compare(
     from deploy.backends.opening import open_backend
     from deploy.compare import Contender
     from deploy.compare import compare as evaluate
-    from deploy.files import refuse_existing, write_atomically
+    from deploy.files import refuse_existing, refuse_own_input, write_atomically
     from deploy.graph_info import read_info
     from quietformer.baseline_graph import check_comparable, float_graph_of
     from quietformer.gate import GateFailedError
@@ -63,6 +63,7 @@ def compare(
     from quietformer.terminal_table import terminal_table
 
     if json_file is not None:
+        refuse_own_input(json_file, [baseline, *candidates, data])
         refuse_existing(json_file, force=force)
     with progress("compare") as job, float_graph_of(baseline, job=job) as graph:
         infos = {candidate: read_info(candidate) for candidate in candidates}

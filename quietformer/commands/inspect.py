@@ -34,7 +34,7 @@ def inspect(
     """
     import json
 
-    from deploy.files import refuse_existing, write_atomically
+    from deploy.files import refuse_existing, refuse_own_input, write_atomically
     from deploy.text_data import read_texts
     from quietformer.model_facts import outlier_report
     from quietformer.outlier_measurement import measure_checkpoint
@@ -45,6 +45,7 @@ def inspect(
 
     for path in (json_file, html_file):
         if path is not None:
+            refuse_own_input(path, [data])
             refuse_existing(path, force=force)
     folder = resolve_checkpoint(checkpoint)
     texts = read_texts(data, limit=limit, allow_evaluation_split=True)

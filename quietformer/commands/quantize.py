@@ -51,13 +51,14 @@ def quantize(
     Example: quietformer quantize model.onnx --calibration calibration.json --out model.int8.onnx --weights mse
     """
     from deploy.calibration_cache import CalibrationCache
-    from deploy.files import refuse_existing
+    from deploy.files import refuse_existing, refuse_own_input
     from deploy.quantize import quantize as write_integers
     from deploy.text_data import data_identity
     from quietformer.progress import progress
 
     if allow_stale_cache and (data is not None or method is not None):
         raise ValueError("--data and --method have no effect with --allow-stale-cache")
+    refuse_own_input(out, [model, calibration, exclude, data])
     refuse_existing(out, force=force)
     cache = CalibrationCache.load(calibration)
     if not allow_stale_cache:

@@ -431,6 +431,18 @@ class TestBadInput:
         ):
             assert "exists; pass --force to replace it" in refuse(*arguments)
 
+    def test_an_output_that_is_an_input_whatever_is_forced(self, workshop: Workshop) -> None:
+        for arguments in (
+            ("calibrate", workshop.model, "--data", workshop.texts, "--out", workshop.model),
+            ("calibrate", workshop.model, "--data", workshop.texts, "--out", workshop.texts),
+            ("quantize", workshop.model, "--calibration", workshop.cache, "--out", workshop.cache),
+            ("inspect", workshop.checkpoint, "--data", workshop.texts, "--json", workshop.texts),
+            ("bench", workshop.model, "--json", workshop.model),
+        ):
+            assert "is what this command reads; give the output another name" in refuse(*arguments, "--force")
+        out = workshop.checkpoint / "model.safetensors"
+        assert "is inside the checkpoint" in refuse("export", workshop.checkpoint, "--out", out, "--force")
+
     def test_a_folder_that_is_no_run(self, workshop: Workshop) -> None:
         assert "is not a run directory" in refuse("run", workshop.recipe, "--out", workshop.folder)
 
