@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from quietformer.recipe import Recipe
 
-ORIGINAL = "original"
-
 
 def arm_name(recipe: Recipe) -> str:
     """For example ``gates + penalty``, or ``distillation only`` where nothing is done."""

@@ -27,7 +27,7 @@ def demo(
 ) -> None:
     """Make a real model survive W8A8, and show it.
 
-    all-MiniLM-L6-v2 from a Python package, retrofitted, quantized and measured: about ten minutes on two cores.
+    all-MiniLM-L6-v2 from a Python package, retrofitted, quantized and measured: 10 to 15 minutes on two cores.
 
     Example: quietformer demo --out runs/demo --task-data sts-dev.csv
     """
