@@ -141,6 +141,7 @@ def quiet_attention(
     mask = attention_mask
     if mask is not None and mask.dtype == torch.bool:
         mask = (~mask).to(query_BHTd.dtype) * MASK_VALUE
+    value_BHSd = at_site(sites, "values", value_BHSd)
     probabilities_BHTS = None
     if sites is None and not output_attentions and settings.softmax in ("vanilla", "off_by_one"):
         if settings.softmax == "off_by_one":
@@ -174,6 +175,7 @@ def _probabilities(
     scores_BHTS = at_site(sites, "scores", scores_BHTS)
     num_keys: int | torch.Tensor = key_BHSd.shape[-2]
     if mask is not None:
+        mask = at_site(sites, "mask", mask)
         scores_BHTS = scores_BHTS + mask
         if settings.softmax == "clipped_per_row":
             num_keys = (mask > MASK_VALUE / 2).sum(dim=-1, keepdim=True)

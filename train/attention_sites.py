@@ -9,7 +9,9 @@ site               shape                the tensor
 ``gate_hidden``    (B, T, H * hidden)   hidden layer of an ``mlp`` gate, after its ReLU
 ``gate_logits``    (B, T, H)            input of the gate's sigmoid
 ``gate``           (B, T, H)            what multiplies the context: ``scale * sigmoid(logits)``
+``values``         (B, H, S, d)         values as the family hands them over (H key-value heads where they are grouped)
 ``scores``         (B, H, T, S)         ``q k' / sqrt(d)``: after scaling, before the mask
+``mask``           to (B, 1, T, S)      what is added to the scores, broadcastable; not seen where every key is attended to
 ``probabilities``  (B, H, T, S)         after softmax and clip, before dropout
 ``values_mixed``   (B, T, H, d)         probabilities times values, before the gate (only where there is a gate)
 ``context``        (B, T, H, d)         what the output projection reads: after the gate
@@ -30,7 +32,9 @@ from typing import Literal, get_args
 import torch
 from torch import nn
 
-SiteName = Literal["gate_hidden", "gate_logits", "gate", "scores", "probabilities", "values_mixed", "context"]
+SiteName = Literal[
+    "gate_hidden", "gate_logits", "gate", "values", "scores", "mask", "probabilities", "values_mixed", "context"
+]
 SiteFunction = Callable[[SiteName, torch.Tensor], torch.Tensor]
 LayerSiteFunction = Callable[[int, SiteName, torch.Tensor], torch.Tensor]
 

@@ -180,6 +180,8 @@ def test_sites_see_every_point_once_per_layer_and_their_results_are_used() -> No
     assert not torch.allclose(silenced, before)
     assert set(shapes) == {(layer, site) for layer in (0, 1) for site in SITE_NAMES}
     assert shapes[0, "scores"] == shapes[0, "probabilities"] == (3, 3, 9, 9)
+    assert shapes[0, "values"] == (3, 3, 9, 8)
+    assert shapes[0, "mask"] == (3, 1, 1, 9)
     assert shapes[0, "context"] == shapes[0, "values_mixed"] == (3, 9, 3, 8)
 
 
