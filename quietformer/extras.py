@@ -19,6 +19,8 @@ EXTRAS = {
     "openvino": "cpu",
     "tensorrt_rtx": "tensorrt-rtx",
     "pyarrow": "data",
+    "PIL": "images",
+    "timm": "timm",
     "datasets": "datasets",
     "matplotlib": "report",
     "jinja2": "report",
