@@ -34,9 +34,13 @@ class TensorOutliers:
     outliers_by_feature: npt.NDArray[np.int64] = field(repr=False)
     """(D,) how many of them lie in each hidden dimension."""
     outliers_by_token: dict[int, int] = field(repr=False)
-    """How many of them lie on each token id (those with any), most first."""
+    """How many of them lie on each token id (those with any), most first; empty where the model reads no token ids."""
+    outliers_by_position: npt.NDArray[np.int64] = field(repr=False)
+    """(T,) how many of them lie on each position, counted from a sequence's first real token."""
     largest_by_feature: npt.NDArray[np.float64] = field(repr=False)
     """(D,) ``max|x|`` of each hidden dimension over everything seen."""
+    largest_by_position: npt.NDArray[np.float64] = field(repr=False)
+    """(T,) ``max|x|`` of each position."""
 
     def to_dict(self) -> dict[str, Any]:
         """JSON-ready values; NaN becomes ``None``."""
@@ -49,7 +53,9 @@ class TensorOutliers:
             "num_outliers": self.num_outliers,
             "outliers_by_feature": self.outliers_by_feature.tolist(),
             "outliers_by_token": {str(token): count for token, count in self.outliers_by_token.items()},
+            "outliers_by_position": self.outliers_by_position.tolist(),
             "largest_by_feature": self.largest_by_feature.tolist(),
+            "largest_by_position": self.largest_by_position.tolist(),
         }
 
 

@@ -3,10 +3,10 @@
 For one sequence, over all its tokens and features: the infinity norm is ``max|x|`` and the kurtosis ``mean((x -
 mu)^4) / std^4`` with the population's std (a Gaussian has 3). Both are averaged over sequences. The same per token,
 over its features alone, averaged over tokens. Padding is left out; arithmetic is in float64; nothing is added to a
-denominator. Values further than six standard deviations from their sequence's mean are counted per feature and per
-token id.
+denominator. Values further than six standard deviations from their sequence's mean are counted per feature, per token
+id and per position (patches, for a model that reads images, have positions alone).
 
-Shapes: B batch, T tokens, D features, N = all tokens of a batch that are not padding.
+Shapes: B batch, T tokens or patches, D features, N = all tokens of a batch that are not padding.
 """
 
 from __future__ import annotations
@@ -39,8 +39,8 @@ def measure_outliers(
 
     Args:
         model: a supported model; it runs in evaluation mode and is left in the mode it came in.
-        batches: what the model takes, each with ``input_ids`` (B, T) and, where there is padding, ``attention_mask``
-            (B, T). A sequence that is padding alone is left out.
+        batches: keyword inputs of forward passes, with ``attention_mask`` (B, T) where there is padding, on either side. A
+            sequence that is padding alone is left out.
         kinds: which tensors to measure.
 
     Raises:
@@ -55,14 +55,14 @@ def measure_outliers(
         with torch.inference_mode(), named_tensors(model, kinds=kinds) as tensors:
             for batch in batches:
                 inputs = {name: value.to(device) for name, value in batch.items()}
-                keep_BT = inputs.get("attention_mask", torch.ones_like(inputs["input_ids"])).bool()
-                some_B = keep_BT.any(dim=1)
                 model(**inputs)
-                num_sequences += int(some_B.sum())
-                num_tokens += int(keep_BT.sum())
+                keep_BT = torch.empty(0, 0)
                 for name, tensor_BTD in tensors.items():
+                    keep_BT = real_tokens(inputs, tensor_BTD)
                     measure = measures.setdefault(name, _Measure(name, tensor_BTD.shape[-1]))
-                    measure.update(tensor_BTD[some_B], keep_BT[some_B], inputs["input_ids"][some_B])
+                    measure.update(tensor_BTD, keep_BT, inputs.get("input_ids"))
+                num_sequences += int(keep_BT.any(dim=1).sum())
+                num_tokens += int(keep_BT.sum())
                 tensors.clear()
     finally:
         model.train(mode=was_training)
@@ -73,6 +73,14 @@ def measure_outliers(
         num_sequences=num_sequences,
         num_tokens=num_tokens,
     )
+
+
+def real_tokens(inputs: Mapping[str, torch.Tensor], tensor_BTD: torch.Tensor) -> torch.Tensor:
+    """Which tokens of a tensor are not padding, boolean (B, T); all of them where the inputs have no mask."""
+    mask_BT = inputs.get("attention_mask")
+    if mask_BT is None:
+        return torch.ones(tensor_BTD.shape[:2], dtype=torch.bool, device=tensor_BTD.device)
+    return mask_BT.bool()
 
 
 class _Measure:
@@ -86,8 +94,10 @@ class _Measure:
         self._outliers_by_feature = np.zeros(num_features, dtype=np.int64)
         self._outliers_by_token: Counter[int] = Counter()
         self._largest_by_feature = np.zeros(num_features, dtype=np.float64)
+        self._outliers_by_position = np.zeros(0, dtype=np.int64)
+        self._largest_by_position = np.zeros(0, dtype=np.float64)
 
-    def update(self, tensor_BTD: torch.Tensor, keep_BT: torch.Tensor, ids_BT: torch.Tensor) -> None:
+    def update(self, tensor_BTD: torch.Tensor, keep_BT: torch.Tensor, ids_BT: torch.Tensor | None) -> None:
         values_ND = tensor_BTD[keep_BT].to(torch.float64)
         if values_ND.numel() == 0:
             return
@@ -95,7 +105,7 @@ class _Measure:
             raise ValueError(f"tensor '{self._name}' holds NaN or infinity")
         sequence_N = keep_BT.nonzero()[:, 0]
         outlier_ND = torch.zeros_like(values_ND, dtype=torch.bool)
-        for sequence in range(len(keep_BT)):
+        for sequence in torch.unique(sequence_N):
             rows = sequence_N == sequence
             values_1n = values_ND[rows].flatten()[None]
             deviation_1n, std_1, kurtosis_1 = spread(values_1n)
@@ -107,10 +117,22 @@ class _Measure:
         self._token_kurtosis.add(spread(values_ND)[2])
         self._num_values += values_ND.numel()
         self._outliers_by_feature += outlier_ND.sum(dim=0).cpu().numpy()
-        for token, count in zip(ids_BT[keep_BT].tolist(), outlier_ND.sum(dim=1).tolist(), strict=True):
-            if count:
-                self._outliers_by_token[token] += count
+        outliers_N = outlier_ND.sum(dim=1)
+        if ids_BT is not None:
+            for token, count in zip(ids_BT[keep_BT].tolist(), outliers_N.tolist(), strict=True):
+                if count:
+                    self._outliers_by_token[token] += count
+        # Counted from the first real token, so that padding on the left moves nothing.
+        position_N = (keep_BT.cumsum(dim=1) - 1)[keep_BT].cpu().numpy()
+        self._grow(int(position_N.max()) + 1)
+        np.add.at(self._outliers_by_position, position_N, outliers_N.cpu().numpy())
+        np.maximum.at(self._largest_by_position, position_N, largest_ND.amax(dim=1).cpu().numpy())
         np.maximum(self._largest_by_feature, largest_ND.amax(dim=0).cpu().numpy(), out=self._largest_by_feature)
+
+    def _grow(self, num_positions: int) -> None:
+        more = max(0, num_positions - len(self._largest_by_position))
+        self._outliers_by_position = np.pad(self._outliers_by_position, (0, more))
+        self._largest_by_position = np.pad(self._largest_by_position, (0, more))
 
     def result(self) -> TensorOutliers:
         return TensorOutliers(
@@ -125,7 +147,9 @@ class _Measure:
             num_outliers=int(self._outliers_by_feature.sum()),
             outliers_by_feature=self._outliers_by_feature,
             outliers_by_token=dict(self._outliers_by_token.most_common()),
+            outliers_by_position=self._outliers_by_position,
             largest_by_feature=self._largest_by_feature,
+            largest_by_position=self._largest_by_position,
         )
 
 

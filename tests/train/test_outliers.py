@@ -58,8 +58,24 @@ def test_outliers_are_attributed_to_their_feature_and_token() -> None:
     (found,) = report.tensors
     assert found.num_outliers == 1
     assert found.outliers_by_token == {7: 1}
+    assert found.outliers_by_position.tolist() == [0, 0, 0, 0, 1, 0, 0, 0, 0]
+    assert found.largest_by_position.argmax() == 4
     assert found.outliers_by_feature.nonzero()[0].tolist() == [11]
     assert found.largest_by_feature.argmax() == 11
+
+
+def test_positions_count_from_the_first_token_behind_padding_on_the_left() -> None:
+    model, right = tiny_encoder(), padded_batch()
+    with torch.no_grad():  # without position embeddings a moved row gives the same embedding sum
+        model.get_parameter("embeddings.position_embeddings.weight").zero_()
+    lengths = right["attention_mask"].sum(1).tolist()
+    left = {
+        name: torch.stack([row.roll(9 - length) for row, length in zip(tensor, lengths, strict=True)])
+        for name, tensor in right.items()
+    }
+    (one,) = measure_outliers(model, [right], kinds=["embedding_sum"]).tensors
+    (other,) = measure_outliers(model, [left], kinds=["embedding_sum"]).tensors
+    np.testing.assert_allclose(other.largest_by_position, one.largest_by_position)
 
 
 def test_what_padding_holds_never_counts() -> None:
