@@ -21,13 +21,14 @@ from train.agreement import HeldOutRows
 from train.checkpoint_files import positions_of
 from train.distillation import Distillation
 from train.fake_quant import simulated
-from train.loop import AfterUpdate, default_accelerator, run_training
+from train.loop import default_accelerator, run_training
 from train.named_tensors import named_tensors
 from train.penalty import PenaltySettings
 from train.progress import Evaluation, TrainingProgress
 from train.quantization_aware import QuantizationAware
 from train.retrofit_settings import RetrofitSettings
 from train.text_batches import Batch, TextBatches, TokenRow, check_rows, rows_sha256, sequential_batches
+from train.training_run import AfterUpdate
 from train.training_state import tensors_sha256
 from train.weight_limit import WeightLimit
 

@@ -1,0 +1,99 @@
+"""Models from scratch: an architecture by name, the values of its config, and the head that a task needs.
+
+Architectures are transformers' ``model_type`` values; that a family can be converted is :mod:`train.convert`'s to say. Values are
+checked against the config class, which would swallow a misspelt one silently.
+"""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Mapping
+from dataclasses import dataclass, fields, is_dataclass
+from typing import Any, Literal, cast, get_args
+
+import torch
+from transformers import CONFIG_MAPPING, PreTrainedConfig, PreTrainedModel
+from transformers.models.auto.modeling_auto import (
+    MODEL_FOR_CAUSAL_LM_MAPPING,
+    MODEL_FOR_IMAGE_CLASSIFICATION_MAPPING,
+    MODEL_FOR_MASKED_LM_MAPPING,
+    MODEL_FOR_SEQUENCE_CLASSIFICATION_MAPPING,
+)
+
+from train.convert import check_convertible, convert
+from train.settings import AttentionSettings
+
+TaskHead = Literal["masked-lm", "causal-lm", "image-classification", "text-classification"]
+
+_HEADS: dict[TaskHead, Mapping[Any, Any]] = {
+    "masked-lm": MODEL_FOR_MASKED_LM_MAPPING,
+    "causal-lm": MODEL_FOR_CAUSAL_LM_MAPPING,
+    "image-classification": MODEL_FOR_IMAGE_CLASSIFICATION_MAPPING,
+    "text-classification": MODEL_FOR_SEQUENCE_CLASSIFICATION_MAPPING,
+}
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class ModelDescription:
+    """A model that does not exist yet."""
+
+    architecture: str
+    """``bert``, ``opt``, ``vit``, ``llama``, ..."""
+    config: Mapping[str, Any]
+    """Values of its config class; the class's defaults stand for the others."""
+    head: TaskHead
+
+
+def build_model(description: ModelDescription, settings: AttentionSettings, *, seed: int) -> PreTrainedModel:
+    """A converted model with fresh weights, in training mode, on torch's default device (``meta`` included).
+
+    Args:
+        description: what to build.
+        settings: of its attention.
+        seed: of the weights; the caller's generator is left alone.
+
+    Raises:
+        ValueError: the architecture or a value is unknown, the values do not fit together, the architecture has no such head, or it
+            cannot be converted.
+    """
+    config = build_config(description)
+    check_convertible(config)
+    try:
+        model_class = cast("type[PreTrainedModel]", _HEADS[description.head][type(config)])
+    except KeyError as error:
+        raise ValueError(f"architecture '{description.architecture}' has no {description.head} head") from error
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(seed)
+        try:
+            model = model_class(config)
+        except Exception as error:  # a value that does not fit fails wherever the library first uses it
+            raise ValueError(f"architecture '{description.architecture}' cannot be built: {error}") from error
+    convert(model, settings, seed=seed)
+    return model
+
+
+def build_config(description: ModelDescription) -> PreTrainedConfig:
+    """The config of a description; raises as :func:`build_model`."""
+    name = description.architecture
+    if name not in CONFIG_MAPPING:
+        close = difflib.get_close_matches(name, list(CONFIG_MAPPING), n=1)
+        raise ValueError(f"unknown architecture '{name}'" + (f"; did you mean '{close[0]}'?" if close else ""))
+    config_class = CONFIG_MAPPING[name]
+    assert is_dataclass(config_class)
+    known = {field.name for field in fields(config_class)}
+    if unknown := sorted(set(description.config) - known):
+        close = difflib.get_close_matches(unknown[0], known, n=1)
+        hint = f"did you mean '{close[0]}'?" if close else f"known are {', '.join(sorted(known))}"
+        raise ValueError(f"architecture '{name}' has no '{unknown[0]}'; {hint}")
+    try:
+        return config_class(**description.config)
+    except Exception as error:  # the library's own checks, of any type
+        raise ValueError(f"config of architecture '{name}': {' '.join(str(error).split())}") from error
+
+
+def count_parameters(model: torch.nn.Module) -> int:
+    """Parameters, tied ones once."""
+    return sum(parameter.numel() for parameter in model.parameters())
+
+
+TASK_HEADS: tuple[TaskHead, ...] = get_args(TaskHead)
