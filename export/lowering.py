@@ -18,7 +18,6 @@ from dataclasses import dataclass
 from typing import Literal
 
 import torch
-from torch import nn
 from transformers import AttentionInterface, PreTrainedModel
 
 from export.lowered_attention import (
@@ -30,7 +29,7 @@ from export.lowered_attention import (
     lowered_probabilities,
 )
 from train.convert import settings_of
-from train.families import LayerModules, layers_of
+from train.families import LayerModules, Projection, layers_of
 from train.gates import Gate
 from train.settings import AttentionSettings
 
@@ -105,8 +104,8 @@ def _lower_layer(layer: LayerModules, settings: AttentionSettings, *, fold: bool
     attention.context = Context()
 
 
-def _scale(linear: nn.Linear, factor: float) -> None:
-    """Multiply what a linear layer puts out, in place."""
-    linear.weight.mul_(factor)
-    if linear.bias is not None:
-        linear.bias.mul_(factor)
+def _scale(projection: Projection, factor: float) -> None:
+    """Multiply what a projection puts out, in place."""
+    projection.weight.mul_(factor)
+    if projection.bias is not None:
+        projection.bias.mul_(factor)

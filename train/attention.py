@@ -123,7 +123,7 @@ def quiet_attention(
     Args:
         module: carries ``quiet_settings`` and ``quiet_sites``.
         query_BHTd: queries.
-        key_BHSd: keys, as many heads as queries.
+        key_BHSd: keys; as many heads as queries, or a divisor of that: each then serves as many neighbouring queries.
         value_BHSd: values.
         attention_mask: additive and bounded, or boolean (true = attend), broadcastable to (B, 1, T, S); ``None``: all.
         scaling: factor on the scores, by default ``d ** -0.5``.
@@ -143,17 +143,18 @@ def quiet_attention(
         mask = (~mask).to(query_BHTd.dtype) * MASK_VALUE
     value_BHSd = at_site(sites, "values", value_BHSd)
     probabilities_BHTS = None
+    grouped = key_BHSd.shape[1] != query_BHTd.shape[1]
     if sites is None and not output_attentions and settings.softmax in ("vanilla", "off_by_one"):
         if settings.softmax == "off_by_one":
             key_BHSd, value_BHSd = F.pad(key_BHSd, (0, 0, 0, 1)), F.pad(value_BHSd, (0, 0, 0, 1))
             mask = None if mask is None else F.pad(mask, (0, 1))
         context_BHTd = F.scaled_dot_product_attention(
-            query_BHTd, key_BHSd, value_BHSd, attn_mask=mask, dropout_p=dropout, scale=scale
+            query_BHTd, key_BHSd, value_BHSd, attn_mask=mask, dropout_p=dropout, scale=scale, enable_gqa=grouped
         )
     else:
         probabilities_BHTS = _probabilities(query_BHTd, key_BHSd, mask, scale=scale, settings=settings, sites=sites)
         dropped_BHTS = F.dropout(probabilities_BHTS, p=dropout, training=module.training)
-        context_BHTd = torch.matmul(dropped_BHTS, value_BHSd)
+        context_BHTd = _per_group(dropped_BHTS, value_BHSd)
     context_BTHd = context_BHTd.transpose(1, 2)
     if quiet_gate is not None:
         context_BTHd = at_site(sites, "values_mixed", context_BTHd) * quiet_gate[..., None]
@@ -169,7 +170,7 @@ def _probabilities(
     settings: AttentionSettings,
     sites: SiteFunction | None,
 ) -> torch.Tensor:
-    scores_BHTS = torch.matmul(query_BHTd, key_BHSd.transpose(-2, -1))
+    scores_BHTS = _per_group(query_BHTd, key_BHSd.transpose(-2, -1))
     if scale != 1.0:  # an exporter that folded the scale into the query projection gets no multiplication by 1
         scores_BHTS = scores_BHTS * scale
     scores_BHTS = at_site(sites, "scores", scores_BHTS)
@@ -180,3 +181,13 @@ def _probabilities(
         if settings.softmax == "clipped_per_row":
             num_keys = (mask > MASK_VALUE / 2).sum(dim=-1, keepdim=True)
     return at_site(sites, "probabilities", attention_probabilities(scores_BHTS, settings, num_keys=num_keys))
+
+
+def _per_group(left_BHTi: torch.Tensor, right_BGij: torch.Tensor) -> torch.Tensor:
+    """Matrix product per head, (B, H, T, j), where each of the G right heads serves H / G left ones without being copied."""
+    B, H, T, _ = left_BHTi.shape
+    G = right_BGij.shape[1]
+    if G == H:
+        return torch.matmul(left_BHTi, right_BGij)
+    product = torch.matmul(left_BHTi.reshape(B, G, H // G * T, -1), right_BGij)
+    return product.reshape(B, H, T, -1)

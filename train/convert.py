@@ -13,7 +13,7 @@ import torch
 from transformers import PreTrainedModel
 
 from train.attention import ATTENTION_NAME, attach_attention, register_attention
-from train.families import family_of_type, layers_of
+from train.families import family_of_config, layers_of
 from train.gates import build_gate
 from train.settings import AttentionSettings
 
@@ -72,11 +72,11 @@ def attach_settings(model: PreTrainedModel, settings: AttentionSettings, *, seed
         gate = build_gate(
             settings,
             num_heads=model.config.num_attention_heads,
-            hidden_size=layer.query.in_features,
+            hidden_size=layer.query.linear.in_features,
             generator=generator,
         )
         if gate is not None:
-            gate.to(device=layer.query.weight.device, dtype=layer.query.weight.dtype)
+            gate.to(device=layer.query.linear.weight.device, dtype=layer.query.linear.weight.dtype)
         attach_attention(layer.attention, settings, gate)
     model.set_attn_implementation(ATTENTION_NAME)
 
@@ -90,7 +90,7 @@ def check_convertible(config: Any) -> None:
     Raises:
         ValueError: see :func:`convert`.
     """
-    family = family_of_type(config.model_type)
+    family = family_of_config(config)
     if getattr(config, "is_decoder", False):
         raise ValueError(
             f"this '{config.model_type}' model is a decoder (is_decoder); family '{family.name}' takes encoders"

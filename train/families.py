@@ -1,68 +1,60 @@
-"""Where each supported family keeps its attention, FFN, residual sums and LayerNorms.
+"""Where a model of a supported family keeps its attention, FFN, residual sums and norms.
 
-A family is data: paths of modules inside one layer, and for each named tensor the module and the side (input or
-output) where it passes. Code elsewhere asks the functions below and knows no family by name, so a new one is a new
-:class:`Family` as long as its attention goes through transformers' attention interface and forwards unknown
-keywords.
-
-Named tensors of a layer (``TensorKind``): ``attention_output`` and ``ffn_output`` are what the two output
-projections write, before dropout; ``residual_sum.*`` are the sums of these with the stream; ``ln_output.*`` what the
-LayerNorms make of the stream.
+A family is data (:mod:`train.family`, :mod:`train.family_layouts`): paths of modules inside one layer, and for each named
+tensor the module and the side where it passes. Code elsewhere asks the functions below and knows no family by name, so a
+new one is a new :class:`Family` as long as its attention goes through transformers' attention interface and forwards
+unknown keywords.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Literal, get_args
+from typing import Any
 
+import torch
 from torch import nn
 from transformers import PreTrainedModel
 
-TensorKind = Literal[
-    "attention_output",
-    "ffn_output",
-    "residual_sum.attention",
-    "residual_sum.ffn",
-    "ln_output.attention",
-    "ln_output.ffn",
-    "embedding_sum",
-    "embedding_ln_output",
+from train.family import TENSOR_KINDS, Family, TensorKind, TensorPlace
+from train.family_layouts import FAMILIES
+
+__all__ = [
+    "FAMILIES",
+    "TENSOR_KINDS",
+    "Family",
+    "LayerModules",
+    "Projection",
+    "TensorKind",
+    "TensorPlace",
+    "embedding_norm_of",
+    "family_of",
+    "family_of_config",
+    "family_of_type",
+    "final_norm_of",
+    "layers_of",
+    "norms_of",
+    "supported_model_types",
 ]
-TENSOR_KINDS: tuple[TensorKind, ...] = get_args(TensorKind)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class TensorPlace:
-    """A tensor that is the first input or the output of a module."""
+class Projection:
+    """Query, key or value projection: a linear layer, or some rows of one that projects all three."""
 
-    path: str
-    """Path of the module from the layer (or from the base model, for embeddings); empty for the layer itself."""
-    side: Literal["input", "output"]
+    linear: nn.Linear
+    rows: slice
+    """Which output features, as rows of the weight."""
 
+    @property
+    def weight(self) -> torch.Tensor:
+        """(rows, in_features); a view of the parameter, so changing it in place under ``no_grad`` changes the layer."""
+        return self.linear.weight[self.rows]
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Family:
-    """Module paths of one block layout; layer paths are relative to one element of ``layers``."""
-
-    name: str
-    model_types: tuple[str, ...]
-    """``config.model_type`` values that share the layout."""
-    layers: str
-    """Path of the list of layers from the base model."""
-    attention: str
-    """Module that calls the attention interface; its first argument is the block's hidden state."""
-    query: str
-    key: str
-    value: str
-    output_projection: str
-    ffn_in: str
-    ffn_out: str
-    attention_norm: str
-    ffn_norm: str
-    embedding_norm: str
-    """Path from the base model."""
-    layer_tensors: dict[TensorKind, TensorPlace]
-    embedding_tensors: dict[TensorKind, TensorPlace]
+    @property
+    def bias(self) -> torch.Tensor | None:
+        """(rows,); a view as ``weight`` is; ``None`` where the layer has none."""
+        bias: torch.Tensor | None = self.linear.bias
+        return None if bias is None else bias[self.rows]
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -71,54 +63,29 @@ class LayerModules:
 
     layer: nn.Module
     attention: nn.Module
-    query: nn.Linear
-    key: nn.Linear
-    value: nn.Linear
+    query: Projection
+    key: Projection
+    value: Projection
     output_projection: nn.Linear
-    ffn_in: nn.Linear
+    ffn_in: tuple[nn.Linear, ...]
     ffn_out: nn.Linear
-    attention_norm: nn.LayerNorm
-    ffn_norm: nn.LayerNorm
+    attention_norm: nn.Module
+    ffn_norm: nn.Module
 
-
-_BERT = Family(
-    name="bert",
-    model_types=("bert", "roberta", "xlm-roberta", "camembert", "electra"),
-    layers="encoder.layer",
-    attention="attention.self",
-    query="attention.self.query",
-    key="attention.self.key",
-    value="attention.self.value",
-    output_projection="attention.output.dense",
-    ffn_in="intermediate.dense",
-    ffn_out="output.dense",
-    attention_norm="attention.output.LayerNorm",
-    ffn_norm="output.LayerNorm",
-    embedding_norm="embeddings.LayerNorm",
-    layer_tensors={
-        "attention_output": TensorPlace(path="attention.output.dense", side="output"),
-        "residual_sum.attention": TensorPlace(path="attention.output.LayerNorm", side="input"),
-        "ln_output.attention": TensorPlace(path="attention.output.LayerNorm", side="output"),
-        "ffn_output": TensorPlace(path="output.dense", side="output"),
-        "residual_sum.ffn": TensorPlace(path="output.LayerNorm", side="input"),
-        "ln_output.ffn": TensorPlace(path="output.LayerNorm", side="output"),
-    },
-    embedding_tensors={
-        "embedding_sum": TensorPlace(path="embeddings.LayerNorm", side="input"),
-        "embedding_ln_output": TensorPlace(path="embeddings.LayerNorm", side="output"),
-    },
-)
-
-FAMILIES: tuple[Family, ...] = (_BERT,)
+    @property
+    def linears(self) -> tuple[nn.Linear, ...]:
+        """Every linear layer once, in the order in which data passes; a projection of all three is one."""
+        projections = (self.query.linear, self.key.linear, self.value.linear)
+        return (*dict.fromkeys(projections), self.output_projection, *self.ffn_in, self.ffn_out)
 
 
 def supported_model_types() -> tuple[str, ...]:
     """Every ``model_type`` that some family covers."""
-    return tuple(model_type for family in FAMILIES for model_type in family.model_types)
+    return tuple(dict.fromkeys(model_type for family in FAMILIES for model_type in family.model_types))
 
 
 def family_of_type(model_type: str) -> Family:
-    """Family of a config's ``model_type``.
+    """First family that covers a config's ``model_type``; :func:`family_of_config` tells its layouts apart.
 
     Raises:
         ValueError: no family covers it.
@@ -127,50 +94,104 @@ def family_of_type(model_type: str) -> Family:
         if model_type in family.model_types:
             return family
     raise ValueError(
-        f"model type '{model_type}' is not supported: its block layout is not described in train/families.py; "
+        f"model type '{model_type}' is not supported: its block layout is not described in train/family_layouts.py; "
         f"supported are {', '.join(supported_model_types())}"
     )
 
 
+def family_of_config(config: Any) -> Family:
+    """Family of a transformers config.
+
+    Raises:
+        ValueError: no family covers its model type, or none of those that do has its layout.
+    """
+    known = family_of_type(config.model_type)
+    candidates = [family for family in FAMILIES if config.model_type in family.model_types]
+    for family in candidates:
+        if all(getattr(config, name, None) == value for name, value in family.config_values.items()):
+            return family
+    values = ", ".join(f"{name} = {getattr(config, name, None)!r}" for name in known.config_values)
+    raise ValueError(
+        f"no layout of model type '{config.model_type}' has {values}; known are "
+        + ", ".join(f"{family.name} ({dict(family.config_values)})" for family in candidates)
+    )
+
+
 def family_of(model: PreTrainedModel) -> Family:
-    """Family of a model; raises as :func:`family_of_type`."""
-    return family_of_type(model.config.model_type)
+    """Family of a model; raises as :func:`family_of_config`."""
+    return family_of_config(model.config)
 
 
 def layers_of(model: PreTrainedModel) -> list[LayerModules]:
-    """The modules of every layer, first layer first; raises as :func:`family_of_type`."""
+    """The modules of every layer, first layer first; raises as :func:`family_of_config`."""
     family = family_of(model)
     layers = model.base_model.get_submodule(family.layers)
-    assert isinstance(layers, nn.ModuleList)
-    return [
-        LayerModules(
-            layer=layer,
-            attention=layer.get_submodule(family.attention),
-            query=_linear(layer, family.query),
-            key=_linear(layer, family.key),
-            value=_linear(layer, family.value),
-            output_projection=_linear(layer, family.output_projection),
-            ffn_in=_linear(layer, family.ffn_in),
-            ffn_out=_linear(layer, family.ffn_out),
-            attention_norm=_layer_norm(layer, family.attention_norm),
-            ffn_norm=_layer_norm(layer, family.ffn_norm),
-        )
-        for layer in layers
-    ]
+    assert isinstance(layers, (nn.ModuleList, nn.Sequential))
+    return [_modules_of(layer, family) for layer in layers]
 
 
-def embedding_norm_of(model: PreTrainedModel) -> nn.LayerNorm:
-    """The LayerNorm after the embedding sum; raises as :func:`family_of_type`."""
-    return _layer_norm(model.base_model, family_of(model).embedding_norm)
+def _modules_of(layer: nn.Module, family: Family) -> LayerModules:
+    query, key, value = _projections(layer, (family.query, family.key, family.value))
+    return LayerModules(
+        layer=layer,
+        attention=layer.get_submodule(family.attention),
+        query=query,
+        key=key,
+        value=value,
+        output_projection=_linear(layer, family.output_projection),
+        ffn_in=tuple(_linear(layer, path) for path in family.ffn_in),
+        ffn_out=_linear(layer, family.ffn_out),
+        attention_norm=layer.get_submodule(family.attention_norm),
+        ffn_norm=layer.get_submodule(family.ffn_norm),
+    )
+
+
+def embedding_norm_of(model: PreTrainedModel) -> nn.Module | None:
+    """The norm of the embedding sum, where the family has one; raises as :func:`family_of_config`."""
+    path = family_of(model).embedding_norm
+    return None if path is None else model.base_model.get_submodule(path)
+
+
+def final_norm_of(model: PreTrainedModel) -> nn.Module | None:
+    """The norm after the last layer, where the model has one; raises as :func:`family_of_config`."""
+    path = family_of(model).final_norm
+    if path is None:
+        return None
+    parent, _, name = path.rpartition(".")
+    norm = getattr(model.base_model.get_submodule(parent), name, None)
+    assert norm is None or isinstance(norm, nn.Module)
+    return norm
+
+
+def norms_of(model: PreTrainedModel) -> list[nn.Module]:
+    """Every LayerNorm and RMSNorm of embeddings, layers and end, in the order in which data passes each block."""
+    norms = [embedding_norm_of(model)]
+    for layer in layers_of(model):
+        norms += [layer.attention_norm, layer.ffn_norm]
+    norms.append(final_norm_of(model))
+    return [norm for norm in norms if norm is not None]
+
+
+def _projections(layer: nn.Module, paths: tuple[str, str, str]) -> tuple[Projection, Projection, Projection]:
+    if len(set(paths)) > 1:
+        query, key, value = (_linear(layer, path) for path in paths)
+        return _whole(query), _whole(key), _whole(value)
+    linear = _linear(layer, paths[0])
+    size = linear.out_features // 3
+    assert size * 3 == linear.out_features
+    query_rows, key_rows, value_rows = (slice(size * part, size * (part + 1)) for part in range(3))
+    return (
+        Projection(linear=linear, rows=query_rows),
+        Projection(linear=linear, rows=key_rows),
+        Projection(linear=linear, rows=value_rows),
+    )
+
+
+def _whole(linear: nn.Linear) -> Projection:
+    return Projection(linear=linear, rows=slice(0, linear.out_features))
 
 
 def _linear(parent: nn.Module, path: str) -> nn.Linear:
     module = parent.get_submodule(path)
     assert isinstance(module, nn.Linear)
-    return module
-
-
-def _layer_norm(parent: nn.Module, path: str) -> nn.LayerNorm:
-    module = parent.get_submodule(path)
-    assert isinstance(module, nn.LayerNorm)
     return module

@@ -17,11 +17,15 @@ import torch
 from torch import nn
 from transformers import PreTrainedModel
 
-from train.families import TENSOR_KINDS, TensorKind, TensorPlace, family_of, layers_of
+from train.families import TensorKind, TensorPlace, family_of, final_norm_of, layers_of
 
 
-def tensor_names(model: PreTrainedModel, *, kinds: Iterable[TensorKind] = TENSOR_KINDS) -> list[str]:
-    """Names that :func:`named_tensors` fills, in the order in which the tensors arise.
+def tensor_names(model: PreTrainedModel, *, kinds: Iterable[TensorKind] | None = None) -> list[str]:
+    """Names that :func:`named_tensors` fills, in the order of layers.
+
+    Args:
+        model: of a supported family.
+        kinds: which tensors; ``None``: all that the family has.
 
     Raises:
         ValueError: the family is not supported, or it has no tensor of an asked kind.
@@ -36,9 +40,13 @@ def kind_of(name: str) -> TensorKind:
 
 @contextmanager
 def named_tensors(
-    model: PreTrainedModel, *, kinds: Iterable[TensorKind] = TENSOR_KINDS
+    model: PreTrainedModel, *, kinds: Iterable[TensorKind] | None = None
 ) -> Iterator[dict[str, torch.Tensor]]:
     """Collect the named tensors of each forward pass inside the ``with`` block.
+
+    Args:
+        model: of a supported family.
+        kinds: which tensors; ``None``: all that the family has.
 
     Yields:
         A dictionary from name to (B, T, D) tensor, with gradient history. Each forward pass overwrites the last one's
@@ -48,29 +56,41 @@ def named_tensors(
         ValueError: the family is not supported, or it has no tensor of an asked kind.
     """
     tensors: dict[str, torch.Tensor] = {}
+    rows_and_tokens: list[int] = []
+
+    def keep_shape(_layer: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+        rows_and_tokens[:] = (args[0] if args else kwargs["hidden_states"]).shape[:2]
+
     with ExitStack() as hooks:
+        first_layer = layers_of(model)[0].layer
+        hooks.callback(first_layer.register_forward_pre_hook(keep_shape, with_kwargs=True).remove)
         for name, module, place in _places(model, kinds):
-            hooks.callback(_watch(module, place, name, tensors).remove)
+            hooks.callback(_watch(module, place, name, tensors, rows_and_tokens).remove)
         yield tensors
 
 
 def _watch(
-    module: nn.Module, place: TensorPlace, name: str, tensors: dict[str, torch.Tensor]
+    module: nn.Module, place: TensorPlace, name: str, tensors: dict[str, torch.Tensor], rows_and_tokens: list[int]
 ) -> torch.utils.hooks.RemovableHandle:
-    def keep_input(_module: nn.Module, args: tuple[Any, ...]) -> None:
-        tensors[name] = args[0]
+    def keep(x: torch.Tensor) -> None:
+        # Some families lay the tokens of all rows out as one inside their FFN: (B * T, D).
+        tensors[name] = x.view(*rows_and_tokens, -1) if x.ndim == 2 else x
+
+    def keep_input(_module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+        keep(args[0] if args else kwargs["hidden_states"])
 
     def keep_output(_module: nn.Module, _args: tuple[Any, ...], output: Any) -> None:
-        tensors[name] = output[0] if isinstance(output, tuple) else output
+        keep(output[0] if isinstance(output, tuple) else output)
 
     if place.side == "input":
-        return module.register_forward_pre_hook(keep_input)
+        return module.register_forward_pre_hook(keep_input, with_kwargs=True)
     return module.register_forward_hook(keep_output)
 
 
-def _places(model: PreTrainedModel, kinds: Iterable[TensorKind]) -> list[tuple[str, nn.Module, TensorPlace]]:
-    family, wanted = family_of(model), tuple(kinds)
+def _places(model: PreTrainedModel, kinds: Iterable[TensorKind] | None) -> list[tuple[str, nn.Module, TensorPlace]]:
+    family = family_of(model)
     known = family.embedding_tensors.keys() | family.layer_tensors.keys()
+    wanted = known if kinds is None else tuple(kinds)
     if unknown := [kind for kind in wanted if kind not in known]:
         raise ValueError(f"family '{family.name}' has no tensor '{unknown[0]}'; it has {', '.join(sorted(known))}")
     places = [
@@ -78,10 +98,16 @@ def _places(model: PreTrainedModel, kinds: Iterable[TensorKind]) -> list[tuple[s
         for kind, place in family.embedding_tensors.items()
         if kind in wanted
     ]
-    for index, modules in enumerate(layers_of(model)):
-        places += [
-            (f"layer.{index}.{kind}", modules.layer.get_submodule(place.path), place)
-            for kind, place in family.layer_tensors.items()
-            if kind in wanted
-        ]
+    layers = [modules.layer for modules in layers_of(model)]
+    for index, layer in enumerate(layers):
+        following = layers[index + 1] if index + 1 < len(layers) else None
+        for kind, place in family.layer_tensors.items():
+            if kind not in wanted:
+                continue
+            if not place.in_next_layer:
+                places.append((f"layer.{index}.{kind}", layer.get_submodule(place.path), place))
+            elif following is not None:
+                places.append((f"layer.{index}.{kind}", following.get_submodule(place.path), place))
+            elif (final_norm := final_norm_of(model)) is not None:
+                places.append((f"layer.{index}.{kind}", final_norm, place))
     return places

@@ -18,7 +18,7 @@ import numpy as np
 import torch
 from transformers import PreTrainedModel
 
-from train.families import TENSOR_KINDS, TensorKind
+from train.families import TensorKind
 from train.named_tensors import kind_of, named_tensors
 from train.outlier_report import OutlierReport, TensorOutliers
 
@@ -33,7 +33,7 @@ def measure_outliers(
     model: PreTrainedModel,
     batches: Iterable[Mapping[str, torch.Tensor]],
     *,
-    kinds: Iterable[TensorKind] = TENSOR_KINDS,
+    kinds: Iterable[TensorKind] | None = None,
 ) -> OutlierReport:
     """Run ``model`` over ``batches`` and measure its named tensors; memory does not grow with their number.
 
@@ -41,7 +41,7 @@ def measure_outliers(
         model: a supported model; it runs in evaluation mode and is left in the mode it came in.
         batches: keyword inputs of forward passes, with ``attention_mask`` (B, T) where there is padding, on either side. A
             sequence that is padding alone is left out.
-        kinds: which tensors to measure.
+        kinds: which tensors to measure; ``None``: all that the family has.
 
     Raises:
         ValueError: no batch, no token that is not padding, a tensor with NaN or infinity, or an unsupported family.

@@ -34,18 +34,7 @@ class WeightLimit:
             steps: updates in the whole run.
         """
         self._deviations, self._ramp_steps = deviations, max(1, steps // 2)
-        self._weights = [
-            linear.weight
-            for layer in layers_of(model)
-            for linear in (
-                layer.query,
-                layer.key,
-                layer.value,
-                layer.output_projection,
-                layer.ffn_in,
-                layer.ffn_out,
-            )
-        ]
+        self._weights = [linear.weight for layer in layers_of(model) for linear in layer.linears]
 
     def at_step(self, step: int) -> float:
         """The limit after update ``step`` (from 0), in standard deviations."""

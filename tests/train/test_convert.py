@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 import torch
-from transformers import AutoConfig, AutoModel, BertConfig, BertModel, OPTConfig, OPTModel, PreTrainedModel
+from transformers import AutoConfig, AutoModel, BertConfig, BertModel, GPT2Config, GPT2Model, PreTrainedModel
 
 from tests.train.encoders import last_hidden, padded_batch, tiny_config, tiny_encoder
 from train.convert import convert, settings_of
@@ -18,14 +18,20 @@ from train.settings import AttentionSettings
 GATED = AttentionSettings(gate="linear", gate_scale=2.0)
 
 
-def _tiny(model_type: str) -> PreTrainedModel:
+_SIZE_NAMES = {"opt": {"intermediate_size": "ffn_dim"}}
+
+
+def _tiny(model_type: str, **changes: Any) -> PreTrainedModel:
     torch.manual_seed(0)
+    names = _SIZE_NAMES.get(model_type, {})
     sizes: dict[str, Any] = {
-        key: getattr(tiny_config(), key)
+        names.get(key, key): getattr(tiny_config(), key)
         for key in ("vocab_size", "hidden_size", "num_hidden_layers", "num_attention_heads", "intermediate_size")
     }
-    config = AutoConfig.for_model(model_type, **sizes, max_position_embeddings=32, initializer_range=0.5)
-    model = AutoModel.from_config(config)  # type: ignore[no-untyped-call]
+    if model_type == "opt":
+        sizes["word_embed_proj_dim"] = sizes["hidden_size"]
+    sizes |= {"max_position_embeddings": 32, "initializer_range": 0.5, "init_std": 0.5, **changes}
+    model = AutoModel.from_config(AutoConfig.for_model(model_type, **sizes))  # type: ignore[no-untyped-call]
     assert isinstance(model, PreTrainedModel)
     model.eval()  # type: ignore[no-untyped-call]
     return model
@@ -100,17 +106,8 @@ def test_converting_twice_is_refused() -> None:
 
 
 def test_an_unsupported_family_is_refused_with_the_supported_ones() -> None:
-    config = OPTConfig(
-        vocab_size=20,
-        hidden_size=8,
-        num_hidden_layers=1,
-        num_attention_heads=2,
-        ffn_dim=8,
-        word_embed_proj_dim=8,
-        max_position_embeddings=16,
-    )
-    model = OPTModel(config)
-    with pytest.raises(ValueError, match=r"'opt' is not supported: .*supported are bert, roberta"):
+    model = GPT2Model(GPT2Config(vocab_size=20, n_embd=8, n_layer=1, n_head=2, n_positions=16))
+    with pytest.raises(ValueError, match=r"'gpt2' is not supported: .*supported are bert, roberta"):
         convert(model, GATED)
     assert settings_of(model) is None
 

@@ -1,0 +1,105 @@
+"""The supported families, each described as data."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from train.family import Family, TensorPlace, post_norm_tensors, pre_norm_tensors
+
+_BERT = Family(
+    name="bert",
+    model_types=("bert", "roberta", "xlm-roberta", "camembert", "electra"),
+    layers="encoder.layer",
+    attention="attention.self",
+    query="attention.self.query",
+    key="attention.self.key",
+    value="attention.self.value",
+    output_projection="attention.output.dense",
+    ffn_in=("intermediate.dense",),
+    ffn_out="output.dense",
+    attention_norm="attention.output.LayerNorm",
+    ffn_norm="output.LayerNorm",
+    embedding_norm="embeddings.LayerNorm",
+    layer_tensors=post_norm_tensors(
+        output_projection="attention.output.dense",
+        attention_norm="attention.output.LayerNorm",
+        ffn_out="output.dense",
+        ffn_norm="output.LayerNorm",
+    ),
+    embedding_tensors={
+        "embedding_sum": TensorPlace(path="embeddings.LayerNorm", side="input"),
+        "embedding_ln_output": TensorPlace(path="embeddings.LayerNorm", side="output"),
+    },
+)
+
+_OPT = Family(
+    name="opt",
+    model_types=("opt",),
+    config_values={"do_layer_norm_before": True},
+    causal=True,
+    layers="decoder.layers",
+    attention="self_attn",
+    query="self_attn.q_proj",
+    key="self_attn.k_proj",
+    value="self_attn.v_proj",
+    output_projection="self_attn.out_proj",
+    ffn_in=("fc1",),
+    ffn_out="fc2",
+    attention_norm="self_attn_layer_norm",
+    ffn_norm="final_layer_norm",
+    final_norm="decoder.final_layer_norm",
+    layer_tensors=pre_norm_tensors(
+        output_projection="self_attn.out_proj",
+        attention_norm="self_attn_layer_norm",
+        ffn_out="fc2",
+        ffn_norm="final_layer_norm",
+    ),
+    embedding_tensors={
+        "embedding_sum": TensorPlace(path="decoder.layers.0", side="input"),
+        "embedding_ln_output": TensorPlace(path="decoder.layers.0.self_attn_layer_norm", side="output"),
+    },
+)
+
+# OPT-350m alone among the published sizes.
+_OPT_POST_NORM = replace(
+    _OPT,
+    name="opt-post-norm",
+    config_values={"do_layer_norm_before": False},
+    final_norm=None,
+    layer_tensors=post_norm_tensors(
+        output_projection="self_attn.out_proj",
+        attention_norm="self_attn_layer_norm",
+        ffn_out="fc2",
+        ffn_norm="final_layer_norm",
+    ),
+    embedding_tensors={"embedding_sum": TensorPlace(path="decoder.layers.0", side="input")},
+)
+
+_LLAMA = Family(
+    name="llama",
+    model_types=("llama",),
+    causal=True,
+    layers="layers",
+    attention="self_attn",
+    query="self_attn.q_proj",
+    key="self_attn.k_proj",
+    value="self_attn.v_proj",
+    output_projection="self_attn.o_proj",
+    ffn_in=("mlp.gate_proj", "mlp.up_proj"),
+    ffn_out="mlp.down_proj",
+    attention_norm="input_layernorm",
+    ffn_norm="post_attention_layernorm",
+    final_norm="norm",
+    layer_tensors=pre_norm_tensors(
+        output_projection="self_attn.o_proj",
+        attention_norm="input_layernorm",
+        ffn_out="mlp.down_proj",
+        ffn_norm="post_attention_layernorm",
+    ),
+    embedding_tensors={
+        "embedding_sum": TensorPlace(path="layers.0", side="input"),
+        "embedding_ln_output": TensorPlace(path="layers.0.input_layernorm", side="output"),
+    },
+)
+
+FAMILIES: tuple[Family, ...] = (_BERT, _OPT, _OPT_POST_NORM, _LLAMA)
