@@ -59,8 +59,8 @@ class GraphIndex:
         return tuple(self._uses.get(tensor, ()))
 
     def only_use(self, tensor: str) -> Use | None:
-        """The one reader of ``tensor``; None when there are several or when it is a graph output."""
-        uses = self._uses.get(tensor, ())
+        """The one reader of ``tensor``'s values; None when there are several or when it is a graph output."""
+        uses = [use for use in self._uses.get(tensor, ()) if use.node.op_type != "Shape"]
         return uses[0] if len(uses) == 1 and tensor not in self.outputs else None
 
     def is_constant(self, tensor: str) -> bool:
@@ -96,7 +96,7 @@ class GraphIndex:
 
     def before_moves(self, tensor: str) -> str:
         """The tensor whose values ``tensor`` only rearranges."""
-        while (node := self._producers.get(tensor)) is not None and node.op_type in MOVES_DATA:
+        while (node := self._producers.get(tensor)) is not None and self._moves_data(node):
             tensor = node.input[0]
         return tensor
 
@@ -104,12 +104,18 @@ class GraphIndex:
         """The first computing readers of ``tensor``, seen through operators that only rearrange it."""
         found: list[Use] = []
         for use in self.uses(tensor):
-            if use.slot == 0 and use.node.op_type in MOVES_DATA:
+            if use.slot == 0 and self._moves_data(use.node):
                 for output in use.node.output:
                     found += self.after_moves(output)
             else:
                 found.append(use)
         return found
+
+    def _moves_data(self, node: onnx.NodeProto) -> bool:
+        """Whether ``node`` moves or selects values: one of :data:`MOVES_DATA`, or a ``Gather`` at fixed places (a token)."""
+        return node.op_type in MOVES_DATA or (
+            node.op_type == "Gather" and self.is_constant(node.input[1]) and not self.is_constant(node.input[0])
+        )
 
     def dynamic_inputs(self, node: onnx.NodeProto) -> list[str]:
         """Inputs of ``node`` that depend on the graph's inputs."""

@@ -1,6 +1,7 @@
 """What later stages must know of a graph, carried inside the ONNX file under the metadata key ``quietformer``.
 
-The tokenizer travels beside the graph as ``tokenizer.json``; its hash is in here, so a foreign one is refused.
+What a graph reads decides how its inputs are made: tokens of texts, by the tokenizer that travels beside the graph as
+``tokenizer.json`` (its hash is in here, so a foreign one is refused), or pixels of images, by the preprocessing in here.
 """
 
 from __future__ import annotations
@@ -16,8 +17,11 @@ import onnx
 METADATA_KEY = "quietformer"
 TOKENIZER_FILE = "tokenizer.json"
 
-Task = Literal["feature-extraction", "fill-mask", "text-classification"]
+Task = Literal[
+    "feature-extraction", "fill-mask", "text-classification", "image-feature-extraction", "image-classification"
+]
 Pooling = Literal["mean", "cls"]
+Reads = Literal["tokens", "pixels"]
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -29,15 +33,19 @@ class GraphInfo:
     family: str
     """Hugging Face ``model_type`` of the checkpoint, for example ``bert``."""
     max_length: int
-    """Positions of the model: no input may be longer (tokens)."""
+    """Positions of the model: no input may be longer (tokens; for images, patches and class token)."""
     vocab_size: int
-    """Token ids are in [0, vocab_size)."""
+    """Token ids are in [0, vocab_size); 0 for a graph that reads pixels."""
     pad_token_id: int
-    """Id that padded positions hold."""
+    """Id that padded positions hold; 0 for a graph that reads pixels."""
     num_layers: int
     """Attention layers, each with exactly one attention pattern in the graph."""
     length: int | None = None
     """Static sequence length in tokens, None when dynamic."""
+    image: dict[str, Any] | None = None
+    """How an image becomes ``pixel_values``, as plain values; None for a graph that reads tokens."""
+    labels: tuple[str, ...] = ()
+    """Names of the classes in the order of the logits, where the checkpoint gives them."""
     pooling: Pooling | None = None
     """How token features become one embedding (L2-normalised), where the checkpoint says so."""
     lowering: Literal["folded", "literal"] = "folded"
@@ -54,6 +62,11 @@ class GraphInfo:
     """Hash of the float ONNX that a quantized graph was made from."""
     not_for_accuracy: bool = False
     """True when ranges came from random data."""
+
+    @property
+    def reads(self) -> Reads:
+        """What the graph's inputs are made of."""
+        return "tokens" if self.image is None else "pixels"
 
     def write(self, model: onnx.ModelProto) -> None:
         """Store in ``model`` (in place), replacing earlier information."""
@@ -90,11 +103,15 @@ class GraphInfo:
                 raise ValueError(
                     f"{name} has damaged quietformer metadata: '{entry.name}' is {json.dumps(values[entry.name])}"
                 )
+            elif get_origin(kinds[entry.name]) is tuple:
+                values[entry.name] = tuple(values[entry.name])
         return cls(**values)
 
 
 def _is_a(value: object, kind: Any) -> bool:
-    """Whether a JSON value is of a field's type: a plain type, a literal, a table, or one of several of these."""
+    """Whether a JSON value is of a field's type: a plain type, a literal, a list, a table, or one of several of these."""
+    if get_origin(kind) is tuple:
+        return isinstance(value, list) and all(_is_a(entry, get_args(kind)[0]) for entry in value)
     if get_origin(kind) is Literal:
         return value in get_args(kind)
     if get_origin(kind) in (Union, UnionType):

@@ -6,7 +6,7 @@ Legend: K input features, N output features of a linear layer.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 import onnx
@@ -120,14 +120,20 @@ def _is_float_matrix(index: GraphIndex, tensor: str) -> bool:
     )
 
 
-def embedding_sums(index: GraphIndex) -> list[str]:
-    """The last of each chain of ``Add`` over embeddings; a lone embedding is its own sum."""
+def embedding_sums(index: GraphIndex, linears: Sequence[Linear] = ()) -> list[str]:
+    """The last of each chain of ``Add`` over embeddings; a lone embedding is its own sum.
+
+    Embeddings are rows of tables, and of an image the patches that the first of ``linears`` makes, also after a
+    LayerNorm and beside a constant class token.
+    """
     embeddings = {node.output[0] for node in embedding_tables(index)}
+    patches = {linear.output for linear in linears if index.before_moves(linear.input) in index.inputs}
     for node in index.nodes:
-        sources = {index.before_moves(name) for name in index.dynamic_inputs(node)}
-        computed = {name for name in sources if not index.is_constant(name)}
-        if node.op_type == "Add" and computed and computed <= embeddings:
+        sources = {source for name in node.input if name for source in _joined_sources(index, name)}
+        if node.op_type == "Add" and sources and sources <= embeddings | patches:
             embeddings.add(node.output[0])
+        elif node.op_type == "LayerNormalization" and sources and sources <= patches:
+            patches.add(node.output[0])
     return [
         name
         for node in index.nodes
@@ -137,16 +143,33 @@ def embedding_sums(index: GraphIndex) -> list[str]:
     ]
 
 
+def _joined_sources(index: GraphIndex, tensor: str) -> set[str]:
+    """What ``tensor`` is made of by moving values and joining them in a ``Concat``, constants left out."""
+    tensor = index.before_moves(tensor)
+    node = index.producer(tensor)
+    if node is not None and node.op_type == "Concat":
+        return {source for name in node.input for source in _joined_sources(index, name)}
+    return set() if index.is_constant(tensor) else {tensor}
+
+
 def residual_sums(index: GraphIndex, linears: list[Linear]) -> list[str]:
-    """``Add`` outputs that join a linear layer's output with the stream around it."""
+    """``Add`` outputs that join a linear layer's output, times a constant per feature or not, with the stream around it."""
     outputs = {linear.output for linear in linears}
     return [
         node.output[0]
         for node in index.nodes
         if node.op_type == "Add"
         and len(index.dynamic_inputs(node)) == 2
-        and any(index.before_moves(name) in outputs for name in node.input)
+        and any(_before_layer_scale(index, name) in outputs for name in node.input)
     ]
+
+
+def _before_layer_scale(index: GraphIndex, tensor: str) -> str:
+    tensor = index.before_moves(tensor)
+    node = index.producer(tensor)
+    if node is not None and node.op_type == "Mul" and len(dynamic := index.dynamic_inputs(node)) == 1:
+        return index.before_moves(dynamic[0])
+    return tensor
 
 
 def is_head(index: GraphIndex, linear: Linear) -> bool:

@@ -1,4 +1,7 @@
-"""Input shapes as trtexec writes them: ``input_ids:1x128,attention_mask:1x128``, or ``1x128`` for all inputs."""
+"""Input shapes as trtexec writes them: ``input_ids:1x128,attention_mask:1x128``, or ``1x128`` for all inputs.
+
+Sizes that the graph fixes may be left out at the end: ``8`` stands for ``8x3x224x224`` where only the batch is free.
+"""
 
 from __future__ import annotations
 
@@ -12,31 +15,37 @@ _MAX_SIZE = 2**31 - 1
 _SIZES = re.compile(r"[1-9]\d*(x[1-9]\d*)*")
 
 
-def parse_shapes(text: str, input_names: Sequence[str]) -> Shapes:
+def parse_shapes(text: str, graph: Mapping[str, Sequence[int | str]]) -> Shapes:
     """Shape of every input.
 
     Args:
         text: one shape for all inputs, or ``name:shape`` for each, joined by commas.
-        input_names: inputs of the graph.
+        graph: sizes of each input of the graph, a name where a size is free.
 
     Raises:
         ValueError: not of this form, an unknown input, or one without a shape.
     """
     if ":" not in text:
-        return dict.fromkeys(input_names, _sizes(text, text))
+        return {name: _completed(_sizes(text, text), graph[name]) for name in graph}
     shapes: Shapes = {}
     for part in text.split(","):
         name, colon, sizes = part.strip().rpartition(":")
         if not colon:
             raise ValueError(f"'{part}' in '{text}' has no input name; expected for example input_ids:1x128")
-        if name not in input_names:
-            raise ValueError(f"unknown input '{name}' in '{text}'; the graph takes {', '.join(input_names)}")
+        if name not in graph:
+            raise ValueError(f"unknown input '{name}' in '{text}'; the graph takes {', '.join(graph)}")
         if name in shapes:
             raise ValueError(f"input '{name}' has two shapes in '{text}'")
-        shapes[name] = _sizes(sizes, text)
-    if missing := [name for name in input_names if name not in shapes]:
+        shapes[name] = _completed(_sizes(sizes, text), graph[name])
+    if missing := [name for name in graph if name not in shapes]:
         raise ValueError(f"input '{missing[0]}' has no shape in '{text}'")
     return shapes
+
+
+def _completed(sizes: tuple[int, ...], expected: Sequence[int | str]) -> tuple[int, ...]:
+    """``sizes``, followed by those that the graph fixes where the user left them out."""
+    fixed = tuple(size for size in expected[len(sizes) :] if isinstance(size, int))
+    return sizes + fixed if len(sizes) + len(fixed) == len(expected) else sizes
 
 
 def format_shapes(shapes: Mapping[str, Sequence[int]]) -> str:

@@ -131,7 +131,7 @@ def tensor_kinds(index: GraphIndex) -> dict[str, TensorKind]:
             kinds.setdefault(node.output[0], "layernorm_output")
     for name in residual_sums(index, linears):
         kinds.setdefault(name, "residual_sum")
-    for name in embedding_sums(index):
+    for name in embedding_sums(index, linears):
         kinds.setdefault(name, "embedding_sum")
     for linear in linears:
         if is_head(index, linear):
@@ -152,8 +152,11 @@ def _activation_sites(index: GraphIndex, quantized: list[Linear], profile: Profi
     for tensor in (*index.inputs, *made):
         if tensor not in kinds or index.is_constant(tensor):
             continue
-        readers = index.uses(tensor)
-        if not profile.every_tensor:
+        readers = tuple(use for use in index.uses(tensor) if use.node.op_type != "Shape")
+        if profile.every_tensor:
+            if kinds[tensor] == "linear_input" and index.before_moves(tensor) in kinds.keys() - {tensor}:
+                continue  # a token taken from a tensor that is quantized as a whole
+        else:
             readers = tuple(use for use in readers if use.slot == 0 and use.node.output[0] in entering)
         if readers:
             yield ActivationSite(tensor=tensor, kind=kinds[tensor], readers=readers)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import Path
 
+from deploy.backends.artifact import input_shapes
 from deploy.backends.rtx_engine import EngineReport, build_engine, find_capability
 from deploy.graph_structure import read_structure
 from deploy.shapes import parse_shapes
@@ -39,14 +40,14 @@ def build_from_texts(
         FileExistsError: an engine is there and ``force`` is not set.
         ValueError: a text of another form, or what the builder refuses.
     """
-    names = [entry.name for entry in read_structure(graph).graph.input]
+    sizes = input_shapes(read_structure(graph))
     return build_engine(
         graph,
         out,
         compute_capabilities=[parse_capability(text) for text in compute_capabilities],
-        min_shapes=parse_shapes(smallest, names),
-        opt_shapes=parse_shapes(usual, names),
-        max_shapes=parse_shapes(largest, names),
+        min_shapes=parse_shapes(smallest, sizes),
+        opt_shapes=parse_shapes(usual, sizes),
+        max_shapes=parse_shapes(largest, sizes),
         force=force,
         progress=job.tell,
     )

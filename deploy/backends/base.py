@@ -45,8 +45,8 @@ class Backend(ABC):
             Outputs by name, in arrays of their own.
 
         Raises:
-            ValueError: an input is missing or unknown, its shape does not fit, or it is longer than the model's
-                positions or holds an id outside its vocabulary.
+            ValueError: an input is missing or unknown, its shape or type does not fit, it is longer than the model's
+                positions, holds an id outside its vocabulary, or a number that is not finite.
         """
         return self._run(self._checked(feeds))
 
@@ -58,6 +58,7 @@ class Backend(ABC):
         check_shapes(feeds, self.input_shapes)
         if self.info is not None and IDS_NAME in feeds:
             check_ids(feeds[IDS_NAME], self.info)
+        check_finite(feeds)
         return {name: _as_type(feeds[name], kind, name) for name, kind in self.input_types.items()}
 
     @abstractmethod
@@ -124,6 +125,17 @@ def check_ids(ids_BT: np.ndarray, info: GraphInfo) -> None:
         raise ValueError(
             f"input '{IDS_NAME}' holds ids from {ids_BT.min()} to {ids_BT.max()}; expected 0 to {info.vocab_size - 1}"
         )
+
+
+def check_finite(feeds: Feeds) -> None:
+    """Refuse numbers that no model answers sensibly, such as pixels that are NaN.
+
+    Raises:
+        ValueError: names the input, and how many of its numbers are not finite.
+    """
+    for name, array in feeds.items():
+        if array.dtype.kind == "f" and not np.isfinite(array).all():
+            raise ValueError(f"input '{name}' holds {int((~np.isfinite(array)).sum())} numbers that are not finite")
 
 
 def _as_type(array: np.ndarray, kind: np.dtype, name: str) -> np.ndarray:

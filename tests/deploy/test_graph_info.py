@@ -17,6 +17,12 @@ INFO = GraphInfo(
 )  # fmt: skip
 
 
+IMAGE_INFO = GraphInfo(
+    task="image-classification", family="vit", max_length=17, vocab_size=0, pad_token_id=0, num_layers=2,
+    image={"height": 32, "mean": [0.5, 0.5, 0.5]}, labels=("cat", "dog"),
+)  # fmt: skip
+
+
 def model_with(text: str) -> onnx.ModelProto:
     model = onnx.ModelProto()
     onnx.helper.set_model_props(model, {METADATA_KEY: text, "other": "kept"})
@@ -25,8 +31,10 @@ def model_with(text: str) -> onnx.ModelProto:
 
 def test_what_is_written_is_read_and_other_metadata_stays() -> None:
     model = model_with("old")
-    INFO.write(model)
-    assert GraphInfo.read(model, name="m.onnx") == INFO
+    for info, reads in ((INFO, "tokens"), (IMAGE_INFO, "pixels")):
+        info.write(model)
+        assert GraphInfo.read(model, name="m.onnx") == info
+        assert info.reads == reads
     assert {entry.key: entry.value for entry in model.metadata_props}["other"] == "kept"
 
 
@@ -59,6 +67,9 @@ def test_what_is_no_metadata_is_refused(text: str, message: str) -> None:
         ("length", 1.5),
         ("attention", []),
         ("not_for_accuracy", 0),
+        ("labels", "cat"),
+        ("labels", ["cat", 1]),
+        ("image", [224]),
     ],
 )
 def test_a_value_of_another_type_is_named(name: str, value: Any) -> None:

@@ -21,7 +21,9 @@ from deploy.shapes import parse_shapes
 from tests.deploy.calibrated import quantized
 from tests.deploy.encoder_graph import EncoderRecipe
 
-NAMES = ["input_ids", "attention_mask", "token_type_ids"]
+SIZES: dict[str, tuple[int | str, ...]] = dict.fromkeys(
+    ("input_ids", "attention_mask", "token_type_ids"), ("batch", "length")
+)
 
 
 def _build(
@@ -38,9 +40,9 @@ def _build(
         model,
         out,
         compute_capabilities=targets,
-        min_shapes=parse_shapes(low, NAMES),
-        opt_shapes=parse_shapes("1x16", NAMES),
-        max_shapes=parse_shapes(high, NAMES),
+        min_shapes=parse_shapes(low, SIZES),
+        opt_shapes=parse_shapes("1x16", SIZES),
+        max_shapes=parse_shapes(high, SIZES),
         force=force,
         progress=progress,
     )

@@ -8,7 +8,8 @@ from hypothesis import strategies as st
 
 from deploy.shapes import check_profile, format_shapes, parse_shapes
 
-NAMES = ["input_ids", "attention_mask"]
+OPEN: dict[str, tuple[int | str, ...]] = {"input_ids": ("batch", "length"), "attention_mask": ("batch", "length")}
+IMAGES: dict[str, tuple[int | str, ...]] = {"pixel_values": ("batch", 3, 224, 224)}
 GRAPH: dict[str, tuple[int | str, ...]] = {"input_ids": ("batch", 128)}
 
 
@@ -18,11 +19,21 @@ GRAPH: dict[str, tuple[int | str, ...]] = {"input_ids": ("batch", 128)}
     )
 )
 def test_what_is_formatted_is_parsed_back(shapes: dict[str, list[int]]) -> None:
-    assert parse_shapes(format_shapes(shapes), list(shapes)) == {name: tuple(sizes) for name, sizes in shapes.items()}
+    graph = {name: ["free"] * len(sizes) for name, sizes in shapes.items()}
+    assert parse_shapes(format_shapes(shapes), graph) == {name: tuple(sizes) for name, sizes in shapes.items()}
 
 
 def test_one_shape_stands_for_all_inputs() -> None:
-    assert parse_shapes("4x128", NAMES) == {"input_ids": (4, 128), "attention_mask": (4, 128)}
+    assert parse_shapes("4x128", OPEN) == {"input_ids": (4, 128), "attention_mask": (4, 128)}
+
+
+@pytest.mark.parametrize("text", ["8", "8x3x224x224", "pixel_values:8", "pixel_values:8x3x224x224"])
+def test_sizes_that_the_graph_fixes_may_be_left_out(text: str) -> None:
+    assert parse_shapes(text, IMAGES) == {"pixel_values": (8, 3, 224, 224)}
+
+
+def test_free_sizes_are_never_made_up() -> None:
+    assert parse_shapes("4", OPEN) == {"input_ids": (4,), "attention_mask": (4,)}
 
 
 @pytest.mark.parametrize(
@@ -40,7 +51,7 @@ def test_one_shape_stands_for_all_inputs() -> None:
 )
 def test_other_text_is_refused(text: str, message: str) -> None:
     with pytest.raises(ValueError, match=message):
-        parse_shapes(text, NAMES)
+        parse_shapes(text, OPEN)
 
 
 @pytest.mark.parametrize(
@@ -48,11 +59,11 @@ def test_other_text_is_refused(text: str, message: str) -> None:
     [
         ("2x128", "1x128", "4x128", "shapes of input 'input_ids' are out of order: 2, 1, 4"),
         ("1x64", "1x128", "4x128", r"shape 1x64 does not fit input 'input_ids', which has fixed sizes \[128\]"),
-        ("1", "1x128", "4x128", "shape 1 does not fit"),
+        ("1x128x1", "1x128", "4x128", "shape 1x128x1 does not fit"),
     ],
 )
 def test_a_range_that_does_not_fit_the_graph_is_refused(low: str, mid: str, high: str, message: str) -> None:
-    smallest, usual, largest = (parse_shapes(text, ["input_ids"]) for text in (low, mid, high))
+    smallest, usual, largest = (parse_shapes(text, GRAPH) for text in (low, mid, high))
     with pytest.raises(ValueError, match=message):
         check_profile(GRAPH, smallest=smallest, usual=usual, largest=largest)
     with pytest.raises(ValueError, match="input 'input_ids' is not in both"):
