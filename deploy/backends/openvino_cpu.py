@@ -80,11 +80,15 @@ class OpenVinoBackend(Backend):
 
     def _run(self, feeds: Feeds) -> dict[str, np.ndarray]:
         request = self._fixed.get(tuple(array.shape for array in feeds.values()), self._request)
+        arrays = [np.ascontiguousarray(array) for array in feeds.values()]  # alive until the request is done
         try:
-            results = request.infer(feeds)
+            for name, array in zip(feeds, arrays, strict=True):
+                request.set_tensor(name, openvino.Tensor(array, shared_memory=True))
+            request.start_async()  # with wait(), a few percent faster than infer() at batch 1: no dictionaries in between
+            request.wait()
         except RuntimeError as error:
             raise ValueError(f"OpenVINO cannot run these feeds: {_last_line(error)}") from error
-        return {name: np.array(value) for name, value in zip(self._outputs, results.values(), strict=True)}
+        return {name: np.array(request.get_output_tensor(place).data) for place, name in enumerate(self._outputs)}
 
     def describe(self) -> dict[str, str]:
         """See :meth:`Backend.describe`."""
