@@ -67,6 +67,14 @@ class TextEncoder:
         encodings = self._tokenizer.encode_batch(list(texts))
         return [np.asarray(encoding.ids, dtype=np.int64) for encoding in encodings]
 
+    def encode_document(self, text: str) -> TokenRow:
+        """Every id of a text, however long, without special tokens: (tokens,)."""
+        self._tokenizer.no_truncation()
+        try:
+            return np.asarray(self._tokenizer.encode(text, add_special_tokens=False).ids, dtype=np.int64)
+        finally:
+            self._tokenizer.enable_truncation(self.max_length)
+
     def feeds(
         self, token_rows: Sequence[TokenRow], *, length: int | None = None, input_names: Iterable[str] = INPUT_NAMES
     ) -> dict[str, NDArray[np.int64]]:

@@ -18,7 +18,12 @@ METADATA_KEY = "quietformer"
 TOKENIZER_FILE = "tokenizer.json"
 
 Task = Literal[
-    "feature-extraction", "fill-mask", "text-classification", "image-feature-extraction", "image-classification"
+    "feature-extraction",
+    "fill-mask",
+    "text-classification",
+    "text-generation",
+    "image-feature-extraction",
+    "image-classification",
 ]
 Pooling = Literal["mean", "cls"]
 Reads = Literal["tokens", "pixels"]

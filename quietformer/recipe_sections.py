@@ -190,12 +190,20 @@ class TaskSection(Section):
     """Use at most so many examples."""
 
 
+class ClmSection(TaskSection):
+    """``[compare.clm]``: perplexity of a causal language model over windows of a text."""
+
+    window: Annotated[int, Field(ge=2)] = 512
+    """Tokens of a window; the first one of each is not scored. ``limit`` counts windows."""
+
+
 class CompareSection(Section):
     """``[compare]``: one table per task."""
 
     fidelity: TaskSection | None = None
     sts: TaskSection | None = None
     mlm: TaskSection | None = None
+    clm: ClmSection | None = None
 
 
 class BenchSection(Section):

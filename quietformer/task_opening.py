@@ -6,19 +6,28 @@ from pathlib import Path
 from typing import Any, Literal, get_args
 
 from deploy.graph_info import GraphInfo, Pooling
+from deploy.tasks.clm import USUAL_WINDOW, clm_task
 from deploy.tasks.fidelity import fidelity_task
 from deploy.tasks.mlm import masking_tokens, mlm_task
 from deploy.tasks.sts import sts_task
 from deploy.tasks.task import Infer, Task
 from deploy.text_data import read_pairs, read_texts
+from deploy.text_document import read_document
 from quietformer.graph_text import graph_text
 
-TaskName = Literal["fidelity", "sts", "mlm"]
+TaskName = Literal["fidelity", "sts", "mlm", "clm"]
 TASK_NAMES: tuple[TaskName, ...] = get_args(TaskName)
 
 
 def open_task(
-    name: TaskName, graph: Path, data: str, *, float_infer: Infer, limit: int | None = None, length: int | None = None
+    name: TaskName,
+    graph: Path,
+    data: str,
+    *,
+    float_infer: Infer,
+    limit: int | None = None,
+    length: int | None = None,
+    window: int | None = None,
 ) -> Task:
     """Read and encode a task's data.
 
@@ -27,13 +36,20 @@ def open_task(
         graph: float graph whose tokenizer, inputs and pooling are used; every candidate shares them.
         data: file, folder or ``hf:`` name.
         float_infer: the float model, which ``fidelity`` compares with.
-        limit: use the first so many examples.
+        limit: use the first so many examples; of ``clm``, windows.
         length: texts are cut to so many tokens; by default to what the graph takes.
+        window: tokens of a window of ``clm``; by default 512, or what the graph takes where that is less.
 
     Raises:
         FileNotFoundError: graph, tokenizer or data are missing.
         ValueError: the graph does not have what the task needs, or the data does not fit.
     """
+    if window is not None and name != "clm":
+        raise ValueError(
+            f"a window of {window} tokens has no effect on task '{name}'; only clm cuts its text into windows"
+        )
+    if name == "clm":
+        return _clm_task(graph, data, limit=limit, window=window)
     text = graph_text(graph, length=length)
     batching: dict[str, Any] = {"input_names": text.input_names, "length": text.length}
     if name == "sts":
@@ -48,6 +64,16 @@ def open_task(
     return mlm_task(
         texts, text.encoder, tokens=masking_tokens(text.tokenizer_file), vocab_size=text.info.vocab_size, **batching
     )
+
+
+def _clm_task(graph: Path, data: str, *, limit: int | None, window: int | None) -> Task:
+    text = graph_text(graph, length=window)
+    if text.info.task != "text-generation":
+        raise ValueError(f"task 'clm' needs a causal language model; {graph} does {text.info.task}")
+    if text.length is not None and window not in (None, text.length):
+        raise ValueError(f"windows of {window} tokens; {graph} takes exactly {text.length}")
+    size = window or text.length or min(USUAL_WINDOW, text.info.max_length)
+    return clm_task(read_document(data), text.encoder, input_names=text.input_names, window=size, limit=limit)
 
 
 def _pooling(task: TaskName, info: GraphInfo, graph: Path) -> Pooling:

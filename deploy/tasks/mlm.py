@@ -15,13 +15,11 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
-from scipy.special import logsumexp
 
 from deploy.tasks.length_batches import Encoder, LengthBatch, length_batches
 from deploy.tasks.task import Infer, TaskResult
+from deploy.tasks.token_loss import logits_of, token_loss
 
-LOGITS = "logits"
-"""Name of the output that a fill-mask graph has."""
 _MASK_NAMES = ("[MASK]", "<mask>")
 _UNCHOSEN = -1
 
@@ -97,18 +95,12 @@ class MlmTask:
         """
         total, correct = 0.0, 0
         for batch in self.batches:
-            outputs = infer(batch.feeds)
-            if LOGITS not in outputs:
-                raise ValueError(f"the graph has no output '{LOGITS}'; it has {', '.join(sorted(outputs))}")
-            for row, logits_TV in zip(batch.rows, outputs[LOGITS], strict=True):
+            logits_BTV = logits_of(infer(batch.feeds))
+            for row, logits_TV in zip(batch.rows, logits_BTV, strict=True):
                 positions_M = np.flatnonzero(self.labels[row] != _UNCHOSEN)
-                targets_M = self.labels[row][positions_M]
-                logits_MV = logits_TV[positions_M].astype(np.float64)
-                if not np.isfinite(logits_MV).all():
-                    raise ValueError(f"logits of text {row} are not finite")
-                picked_M = logits_MV[np.arange(len(targets_M)), targets_M]
-                total += float((logsumexp(logits_MV, axis=1) - picked_M).sum())
-                correct += int(np.count_nonzero(logits_MV.argmax(axis=1) == targets_M))
+                found = token_loss(logits_TV[positions_M], self.labels[row][positions_M], what=f"text {row}")
+                total += found.nats
+                correct += found.correct
         loss = total / self.num_examples
         return TaskResult(score=float(np.exp(loss)), details={"loss": loss, "accuracy": correct / self.num_examples})
 

@@ -17,6 +17,7 @@ class TaskChoice(StrEnum):
     FIDELITY = "fidelity"
     STS = "sts"
     MLM = "mlm"
+    CLM = "clm"
 
 
 def compare(
@@ -36,6 +37,9 @@ def compare(
         BenchBackend, typer.Option("--backend", help="Where candidates run; the baseline runs on onnxruntime.")
     ] = BenchBackend.OPENVINO,
     limit: Annotated[int | None, typer.Option("--limit", min=1, help="Use the first so many examples.")] = None,
+    window: Annotated[
+        int | None, typer.Option("--window", min=2, help="Tokens of a window of task clm; 512 by default.")
+    ] = None,
     json_file: Annotated[
         Path | None, typer.Option("--json", metavar="FILE", help="Also write the report here.")
     ] = None,
@@ -69,7 +73,7 @@ def compare(
         infos = {candidate: read_info(candidate) for candidate in candidates}
         check_comparable(baseline, read_info(graph), infos)
         with open_backend("onnxruntime", graph) as float_model:
-            opened = open_task(task.value, graph, data, float_infer=float_model.infer, limit=limit)
+            opened = open_task(task.value, graph, data, float_infer=float_model.infer, limit=limit, window=window)
         report = evaluate(
             Contender(
                 arm=baseline.name,

@@ -23,7 +23,7 @@ from quietformer.calibration import CalibrationPlan, calibration_feeds
 from quietformer.manifest import hash_source
 from quietformer.progress import Job
 from quietformer.recipe import Recipe
-from quietformer.recipe_sections import TaskSection
+from quietformer.recipe_sections import ClmSection, TaskSection
 from quietformer.stages.layout import (
     CHECKPOINT,
     COMPARISON,
@@ -105,6 +105,7 @@ class CompareAccuracy(Stage):
                     float_infer=float_original.infer,
                     limit=settings.limit,
                     length=run.recipe.calibrate.length,
+                    window=settings.window if isinstance(settings, ClmSection) else None,
                 )
             baseline, *candidates = _contenders(run)
             report = compare(baseline, candidates, task, data=settings.data or "held-out texts", progress=job.tell)
@@ -118,7 +119,8 @@ class CompareAccuracy(Stage):
 
 def tasks_to_run(recipe: Recipe) -> dict[str, TaskSection]:
     """The tasks that have data, ``fidelity`` always; the first is the headline of the report."""
-    named = {"sts": recipe.compare.sts, "mlm": recipe.compare.mlm, "fidelity": recipe.compare.fidelity}
+    tasks = recipe.compare
+    named = {"sts": tasks.sts, "mlm": tasks.mlm, "clm": tasks.clm, "fidelity": tasks.fidelity}
     return {name: task for name, task in named.items() if task and (task.data is not None or name == "fidelity")}
 
 

@@ -75,3 +75,9 @@ def test_what_is_no_tokenizer_is_refused(tmp_path: Path, tokenizer_file: Path) -
         TextEncoder(tmp_path / "broken.json", max_length=9)
     with pytest.raises(ValueError, match=r"max_length is 2; tokenizer\.json adds 2 special tokens"):
         TextEncoder(tokenizer_file, max_length=2)
+
+
+def test_a_document_is_encoded_whole_and_without_special_tokens(tokenizer_file: Path) -> None:
+    encoder = TextEncoder(tokenizer_file, max_length=6)
+    assert encoder.encode_document("w0 w5 " * 5).tolist() == [FIRST_WORD, FIRST_WORD + 5] * 5
+    assert len(encoder.encode(["w0 w5 " * 5])[0]) == 6
