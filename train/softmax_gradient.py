@@ -22,6 +22,7 @@ Shapes: B batch, T tokens, D hidden size, H heads, S keys.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
+from contextlib import ExitStack
 from dataclasses import dataclass
 from typing import Any
 
@@ -29,11 +30,11 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 from scipy.stats import spearmanr
+from torch import nn
 from transformers import PreTrainedModel
 
 from train.attention_sites import SiteName, attention_sites
 from train.families import layers_of
-from train.named_tensors import named_tensors
 from train.outliers import real_tokens
 
 FloatArray = NDArray[np.float64]
@@ -139,37 +140,40 @@ class _Sums:
 def _add_batch(
     model: PreTrainedModel, inputs: Mapping[str, torch.Tensor], loss: LossFunction, sums: list[_Sums]
 ) -> None:
+    layers = layers_of(model)
     scores: dict[int, torch.Tensor] = {}
+    written: dict[int, torch.Tensor] = {}
 
     def keep_scores(layer: int, site: SiteName, tensor: torch.Tensor) -> torch.Tensor:
         if site == "scores":
             scores[layer] = tensor
         return tensor
 
-    attentions = [modules.attention for modules in layers_of(model)]
-    with (
-        torch.enable_grad(),
-        attention_sites(attentions, keep_scores),
-        named_tensors(model, kinds=["ffn_output"]) as tensors,
-    ):
+    def keep_output(layer: int) -> Callable[[nn.Module, Any, torch.Tensor], None]:
+        return lambda _module, _args, output: written.update({layer: output})
+
+    with ExitStack() as hooks:
+        hooks.enter_context(torch.enable_grad())
+        hooks.enter_context(attention_sites([modules.attention for modules in layers], keep_scores))
+        for layer, modules in enumerate(layers):
+            hooks.callback(modules.ffn_out.register_forward_hook(keep_output(layer)).remove)
         value = loss(model, inputs)
-        below = [tensors[f"layer.{layer - 1}.ffn_output"] for layer in range(1, len(attentions))]
-        above = [scores[layer] for layer in range(1, len(attentions))]
-        # Clipped probabilities may cut every path: then the gradient is None, and nothing is pulled.
-        gradients = torch.autograd.grad(value, [*above, *below], retain_graph=True, materialize_grads=True)
-        for entry, x_BTD, score_BHTS, at_score_BHTS, total_BTD in zip(
-            sums, below, above, gradients[: len(above)], gradients[len(above) :], strict=True
-        ):
-            (through_BTD,) = torch.autograd.grad(
-                score_BHTS, x_BTD, at_score_BHTS, retain_graph=True, materialize_grads=True
-            )
-            real_BT = real_tokens(inputs, x_BTD)
-            entry.num_sequences += int(real_BT.any(dim=1).sum())
-            entry.through = entry.through + _squares(through_BTD, real_BT)
-            entry.total = entry.total + _squares(total_BTD, real_BT)
-            if real_BT.any():
-                largest_D = x_BTD.detach()[real_BT].abs().amax(dim=0).double().cpu().numpy()
-                entry.largest = np.maximum(entry.largest, largest_D)
+    below = [written[layer - 1] for layer in range(1, len(layers))]
+    above = [scores[layer] for layer in range(1, len(layers))]
+    # A clip may cut every path: then nothing is pulled, and the gradient is zero.
+    gradients = torch.autograd.grad(value, [*above, *below], retain_graph=True, materialize_grads=True)
+    for entry, output, score_BHTS, at_scores, total in zip(
+        sums, below, above, gradients[: len(above)], gradients[len(above) :], strict=True
+    ):
+        (through,) = torch.autograd.grad(score_BHTS, output, at_scores, retain_graph=True, materialize_grads=True)
+        # Some families lay the tokens of all rows out as one inside their FFN: (B * T, D).
+        x_BTD = output.detach().view(score_BHTS.shape[0], score_BHTS.shape[2], -1)
+        real_BT = real_tokens(inputs, x_BTD)
+        entry.num_sequences += int(real_BT.any(dim=1).sum())
+        entry.through = entry.through + _squares(through.view_as(x_BTD), real_BT)
+        entry.total = entry.total + _squares(total.view_as(x_BTD), real_BT)
+        if real_BT.any():
+            entry.largest = np.maximum(entry.largest, x_BTD[real_BT].abs().amax(dim=0).double().cpu().numpy())
 
 
 def _squares(gradient_BTD: torch.Tensor, real_BT: torch.Tensor) -> FloatArray:

@@ -9,8 +9,10 @@ import pytest
 import torch
 from transformers import BertModel
 
+from tests.train.decoders import DECODERS
 from tests.train.encoders import VARIANTS, padded_batch, randomize_gates, tiny_config, tiny_encoder
 from train.attention_statistics import LOW_GATE, AttentionStatistics, measure_attention
+from train.attention_watch import AttentionView, view_attention
 from train.convert import convert
 from train.families import layers_of
 from train.settings import AttentionSettings
@@ -33,31 +35,23 @@ def _with_delimiters(seed: int = 0) -> dict[str, torch.Tensor]:
     return batch
 
 
-def plant_resting_head(model: BertModel, *, token: int, layer: int, head: int) -> None:
+def plant_resting_head(model: BertModel, *, token: int, head: int) -> None:
     """Make a head of the first layer put all its probability on one token whose value is tiny."""
-    assert layer == 0
     rows = slice(head * HEAD_SIZE, (head + 1) * HEAD_SIZE)
-    modules = layers_of(model)[layer]
+    modules = layers_of(model)[0]
     with torch.no_grad():
         # After the LayerNorm this token has one large feature, 11, and next to nothing in the others.
         model.embeddings.word_embeddings.weight[:, 11] = 0.0
         model.embeddings.word_embeddings.weight[token, 11] = 1e4
         model.embeddings.position_embeddings.weight[:, 11] = 0.0
         model.embeddings.token_type_embeddings.weight[:, 11] = 0.0
-        for linear in (modules.query, modules.key, modules.value):
-            weight, bias = linear.linear if hasattr(linear, "linear") else linear, None
-            weight.weight[rows, 11] = 0.0
-            if linear is not modules.value:
-                weight.weight[rows] = 0.0
-            weight.bias[rows] = bias or 0.0
-        _linear(modules.query).bias[rows.start] = 10.0
-        _linear(modules.key).weight[rows.start, 11] = 5.0
-
-
-def _linear(module: object) -> torch.nn.Linear:
-    found = getattr(module, "linear", module)
-    assert isinstance(found, torch.nn.Linear)
-    return found
+        for linear in (modules.query.linear, modules.key.linear, modules.value.linear):
+            linear.weight[rows, 11] = 0.0
+            linear.bias[rows] = 0.0
+        for linear in (modules.query.linear, modules.key.linear):
+            linear.weight[rows] = 0.0
+        modules.query.linear.bias[rows.start] = 10.0
+        modules.key.linear.weight[rows.start, 11] = 5.0
 
 
 def test_figures_equal_a_loop_over_sequences_queries_and_keys() -> None:
@@ -66,14 +60,14 @@ def test_figures_equal_a_loop_over_sequences_queries_and_keys() -> None:
     own = BertModel(tiny_config())
     own.load_state_dict(model.state_dict())
     own.set_attn_implementation("eager")
-    own.eval()
+    own.train(mode=False)
     for layer in (0, 1):
         for head in (0, 1, 2):
             shares, ratios, on_delimiters, norms, delimiter_norms = [], [], [], [], []
             for batch in batches:
                 with torch.no_grad():
                     outputs = own(**batch, output_attentions=True, output_hidden_states=True)
-                    value = own.encoder.layer[layer].attention.self.value(outputs.hidden_states[layer])
+                    value = layers_of(own)[layer].value.linear(outputs.hidden_states[layer])
                 for row, length in enumerate(batch["attention_mask"].sum(1).tolist()):
                     p = outputs.attentions[layer][row, head, :length, :length].double().numpy()
                     v = value[row, :length, head * HEAD_SIZE : (head + 1) * HEAD_SIZE].double().numpy()
@@ -99,7 +93,7 @@ def test_figures_equal_a_loop_over_sequences_queries_and_keys() -> None:
 
 def test_a_planted_resting_head_is_found_first() -> None:
     model = _vanilla()
-    plant_resting_head(model, token=7, layer=0, head=1)
+    plant_resting_head(model, token=7, head=1)
     batch = padded_batch()
     batch["input_ids"][:, 0] = 7
     found = measure_attention(model, [batch], delimiters=[7])
@@ -116,8 +110,6 @@ def test_zero_share_counts_visible_pairs_alone() -> None:
     convert(model, AttentionSettings(softmax="clipped", gamma=-0.4))
     found = measure_attention(model, [padded_batch()])
     seen: list[torch.Tensor] = []
-    from train.attention_watch import view_attention
-
     view_attention(model, padded_batch(), lambda view: seen.append(view.probabilities))
     lengths = padded_batch()["attention_mask"].sum(1).tolist()
     for layer in (0, 1):
@@ -131,9 +123,23 @@ def test_zero_share_counts_visible_pairs_alone() -> None:
 
 def test_a_softmax_without_clip_has_no_exact_zero() -> None:
     model = tiny_encoder()
-    torch.nn.init.zeros_(_linear(layers_of(model)[0].query).weight)
+    torch.nn.init.zeros_(layers_of(model)[0].query.linear.weight)
     convert(model, AttentionSettings())
     assert measure_attention(model, [padded_batch()]).zero_share[0].tolist() == [0.0, 0.0, 0.0]
+
+
+@pytest.mark.parametrize("name", DECODERS)
+def test_keys_that_a_causal_mask_hides_count_nowhere(name: str) -> None:
+    model, batch = DECODERS[name](), padded_batch()
+    convert(model, AttentionSettings())
+    found = measure_attention(model, [batch])
+    assert found.zero_share.tolist() == np.zeros_like(found.zero_share).tolist()
+    views: list[AttentionView] = []
+    view_attention(model, batch, views.append)
+    assert views[0].visible[0, 0].tolist() == torch.ones(9, 9).tril().bool().tolist()
+    shares = views[1].probabilities[0].double().mean(dim=1)  # the row without padding
+    alone = measure_attention(model, [{key: tensor[:1] for key, tensor in batch.items()}])
+    np.testing.assert_allclose(alone.sink_share[1], shares.amax(dim=1).numpy(), rtol=1e-5)
 
 
 @pytest.mark.parametrize("variant", ["gate-linear", "gate-mlp", "gate-all-heads"])

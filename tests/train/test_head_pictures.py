@@ -11,6 +11,7 @@ from transformers import BertModel
 
 from tests.train.encoders import VARIANTS, padded_batch, randomize_gates, tiny_config, tiny_encoder
 from train.convert import convert
+from train.families import layers_of
 from train.head_pictures import picture_sequence
 from train.settings import AttentionSettings
 
@@ -27,12 +28,12 @@ def test_a_picture_holds_the_probabilities_and_value_norms_of_the_chosen_heads_i
     own = BertModel(tiny_config())
     own.load_state_dict(model.state_dict())
     own.set_attn_implementation("eager")
-    own.eval()
+    own.train(mode=False)
     with torch.no_grad():
         outputs = own(**_one_row(), output_attentions=True, output_hidden_states=True)
     assert [(head.layer, head.head) for head in picture.heads] == [(1, 2), (0, 1)]
     for found in picture.heads:
-        value = own.encoder.layer[found.layer].attention.self.value(outputs.hidden_states[found.layer])[0]
+        value = layers_of(own)[found.layer].value.linear(outputs.hidden_states[found.layer])[0]
         norm = value[:, found.head * 8 : (found.head + 1) * 8].detach().norm(dim=1)
         np.testing.assert_allclose(
             found.probabilities, outputs.attentions[found.layer][0, found.head].numpy(), atol=1e-6
