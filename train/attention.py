@@ -14,30 +14,31 @@ Two paths. Vanilla and off-by-one softmax, gated or not, use ``scaled_dot_produc
 is the plain one with an extra key and value of zero. Clipped softmax is explicit (MatMul, softmax, MatMul), as is
 everything while ``quiet_sites`` is set or attention weights are asked for.
 
-Shapes: B batch, H heads, T queries, S keys, d features of a head, D = H * d.
+A causal model without padding comes without a mask: the fused kernel is told so, the explicit path makes the mask.
+Keys and values of a cache are among the S. Heads of keys and values may be fewer than those of queries (grouped-query
+attention); each then serves H / G neighbouring queries.
+
+Shapes: B batch, H heads of queries, G heads of keys and values, T queries, S keys, d features of a head, D hidden size.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any, cast
 
 import torch
 from torch import nn
 from torch.nn import functional as F
 from transformers import AttentionInterface, AttentionMaskInterface
-from transformers.masking_utils import bidirectional_mask_function, sdpa_mask
-from transformers.utils.import_utils import is_tracing
 
+from train.attention_mask import MASK_VALUE, additive_mask, bounded_mask, causal_mask
 from train.attention_sites import SiteFunction, at_site
 from train.gates import Gate
 from train.settings import AttentionSettings
 from train.softmax import attention_probabilities
 
-ATTENTION_NAME = "quietformer"
+__all__ = ["ATTENTION_NAME", "MASK_VALUE", "attach_attention", "bounded_mask", "quiet_attention", "register_attention"]
 
-MASK_VALUE = -10_000.0
-"""Added to the scores of masked keys: finite in float16, and so far that their probability is exactly 0 in float32."""
+ATTENTION_NAME = "quietformer"
 
 
 def register_attention() -> None:
@@ -67,49 +68,11 @@ def _compute_gate(module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, An
     return args, {**kwargs, "quiet_gate": module.gate(hidden_BTD, module.quiet_sites)}
 
 
-def bounded_mask(
-    batch_size: int,
-    q_length: int,
-    kv_length: int,
-    *,
-    mask_function: Callable[..., Any],
-    attention_mask: torch.Tensor | None = None,
-    kv_offset: int = 0,
-    dtype: torch.dtype = torch.float32,
-    allow_is_bidirectional_skip: bool = False,
-    **kwargs: Any,
-) -> torch.Tensor | None:
-    """Additive mask with 0 for keys to attend to and ``MASK_VALUE`` for the others: never infinite.
-
-    Called by transformers with what the family asks for. Padding of an encoder gives (B, 1, 1, S); other patterns
-    give (B, 1, T, S). ``None`` stands for "every key" and is given only where nothing is masked and nothing is traced.
-    """
-    if mask_function is bidirectional_mask_function and attention_mask is not None:
-        assert attention_mask.ndim == 2
-        assert kv_offset == 0
-        if allow_is_bidirectional_skip and not is_tracing(attention_mask) and bool(attention_mask.all()):
-            return None
-        return (~attention_mask[:, None, None, :]).to(dtype) * MASK_VALUE
-    kwargs.pop("allow_is_causal_skip", None)
-    keep = sdpa_mask(
-        batch_size,
-        q_length,
-        kv_length,
-        mask_function=mask_function,
-        attention_mask=attention_mask,
-        kv_offset=kv_offset,
-        allow_is_causal_skip=False,
-        allow_is_bidirectional_skip=allow_is_bidirectional_skip,
-        **kwargs,
-    )
-    return None if keep is None else (~keep).to(dtype) * MASK_VALUE
-
-
 def quiet_attention(
     module: nn.Module,
     query_BHTd: torch.Tensor,
-    key_BHSd: torch.Tensor,
-    value_BHSd: torch.Tensor,
+    key_BGSd: torch.Tensor,
+    value_BGSd: torch.Tensor,
     attention_mask: torch.Tensor | None,
     *,
     scaling: float | None = None,
@@ -121,11 +84,12 @@ def quiet_attention(
     """Attention as the module's ``quiet_settings`` say.
 
     Args:
-        module: carries ``quiet_settings`` and ``quiet_sites``.
+        module: carries ``quiet_settings`` and ``quiet_sites``, and ``is_causal`` in a causal model.
         query_BHTd: queries.
-        key_BHSd: keys; as many heads as queries, or a divisor of that: each then serves as many neighbouring queries.
-        value_BHSd: values.
-        attention_mask: additive and bounded, or boolean (true = attend), broadcastable to (B, 1, T, S); ``None``: all.
+        key_BGSd: keys, cached ones first; G divides H.
+        value_BGSd: values.
+        attention_mask: additive and bounded, or boolean (true = attend), broadcastable to (B, 1, T, S); ``None``: all keys,
+            in a causal model those up to the query's position.
         scaling: factor on the scores, by default ``d ** -0.5``.
         dropout: rate on the probabilities, 0 outside training.
         quiet_gate: (B, T, H) factor on each head's context.
@@ -138,43 +102,91 @@ def quiet_attention(
     settings, sites = module.quiet_settings, cast("SiteFunction | None", module.quiet_sites)
     assert isinstance(settings, AttentionSettings)
     scale = query_BHTd.shape[-1] ** -0.5 if scaling is None else scaling
-    mask = attention_mask
+    mask, num_queries = attention_mask, query_BHTd.shape[2]
+    is_causal = mask is None and num_queries > 1 and bool(getattr(module, "is_causal", False))
+    if is_causal:  # a cache of fixed size has keys beyond the last query, which hold nothing yet
+        key_BGSd, value_BGSd = key_BGSd[:, :, :num_queries], value_BGSd[:, :, :num_queries]
     if mask is not None and mask.dtype == torch.bool:
-        mask = (~mask).to(query_BHTd.dtype) * MASK_VALUE
-    value_BHSd = at_site(sites, "values", value_BHSd)
+        mask = additive_mask(mask, query_BHTd.dtype)
+    value_BGSd = at_site(sites, "values", value_BGSd)
     probabilities_BHTS = None
-    grouped = key_BHSd.shape[1] != query_BHTd.shape[1]
     if sites is None and not output_attentions and settings.softmax in ("vanilla", "off_by_one"):
-        if settings.softmax == "off_by_one":
-            key_BHSd, value_BHSd = F.pad(key_BHSd, (0, 0, 0, 1)), F.pad(value_BHSd, (0, 0, 0, 1))
-            mask = None if mask is None else F.pad(mask, (0, 1))
-        context_BHTd = F.scaled_dot_product_attention(
-            query_BHTd, key_BHSd, value_BHSd, attn_mask=mask, dropout_p=dropout, scale=scale, enable_gqa=grouped
+        extra_key = settings.softmax == "off_by_one"
+        context_BHTd = _fused_context(
+            query_BHTd,
+            key_BGSd,
+            value_BGSd,
+            mask,
+            is_causal=is_causal,
+            extra_key=extra_key,
+            dropout=dropout,
+            scale=scale,
         )
     else:
-        probabilities_BHTS = _probabilities(query_BHTd, key_BHSd, mask, scale=scale, settings=settings, sites=sites)
+        if is_causal:
+            mask = causal_mask(num_queries, dtype=query_BHTd.dtype, device=query_BHTd.device)
+        probabilities_BHTS = _probabilities(query_BHTd, key_BGSd, mask, scale=scale, settings=settings, sites=sites)
         dropped_BHTS = F.dropout(probabilities_BHTS, p=dropout, training=module.training)
-        context_BHTd = _per_group(dropped_BHTS, value_BHSd)
+        context_BHTd = _product_per_group(dropped_BHTS, value_BGSd)
     context_BTHd = context_BHTd.transpose(1, 2)
     if quiet_gate is not None:
         context_BTHd = at_site(sites, "values_mixed", context_BTHd) * quiet_gate[..., None]
     return at_site(sites, "context", context_BTHd).contiguous(), probabilities_BHTS
 
 
+def _fused_context(
+    query_BHTd: torch.Tensor,
+    key_BGSd: torch.Tensor,
+    value_BGSd: torch.Tensor,
+    mask: torch.Tensor | None,
+    *,
+    is_causal: bool,
+    extra_key: bool,
+    dropout: float,
+    scale: float,
+) -> torch.Tensor:
+    """Context (B, H, T, d) of the plain softmax, or of that with one more key and value of zero in every row.
+
+    The kernel's own causal pattern starts at the first key. So the extra key comes first there and needs a query of its
+    own before the others, whose result is dropped.
+    """
+    if extra_key:
+        before, after = (1, 0) if is_causal else (0, 1)
+        key_BGSd, value_BGSd = (F.pad(x_BGSd, (0, 0, before, after)) for x_BGSd in (key_BGSd, value_BGSd))
+        query_BHTd = F.pad(query_BHTd, (0, 0, before, 0)) if is_causal else query_BHTd
+        mask = None if mask is None else F.pad(mask, (before, after))
+    grouped = key_BGSd.shape[1] != query_BHTd.shape[1]
+    if grouped and mask is not None and query_BHTd.is_cuda:  # there the fused kernels take groups without a mask only
+        repeats = query_BHTd.shape[1] // key_BGSd.shape[1]
+        key_BGSd, value_BGSd = (x_BGSd.repeat_interleave(repeats, dim=1) for x_BGSd in (key_BGSd, value_BGSd))
+        grouped = False
+    context_BHTd = F.scaled_dot_product_attention(
+        query_BHTd,
+        key_BGSd,
+        value_BGSd,
+        attn_mask=mask,
+        dropout_p=dropout,
+        is_causal=is_causal,
+        scale=scale,
+        enable_gqa=grouped,
+    )
+    return context_BHTd[:, :, 1:] if extra_key and is_causal else context_BHTd
+
+
 def _probabilities(
     query_BHTd: torch.Tensor,
-    key_BHSd: torch.Tensor,
+    key_BGSd: torch.Tensor,
     mask: torch.Tensor | None,
     *,
     scale: float,
     settings: AttentionSettings,
     sites: SiteFunction | None,
 ) -> torch.Tensor:
-    scores_BHTS = _per_group(query_BHTd, key_BHSd.transpose(-2, -1))
+    scores_BHTS = _product_per_group(query_BHTd, key_BGSd.transpose(-2, -1))
     if scale != 1.0:  # an exporter that folded the scale into the query projection gets no multiplication by 1
         scores_BHTS = scores_BHTS * scale
     scores_BHTS = at_site(sites, "scores", scores_BHTS)
-    num_keys: int | torch.Tensor = key_BHSd.shape[-2]
+    num_keys: int | torch.Tensor = key_BGSd.shape[-2]
     if mask is not None:
         mask = at_site(sites, "mask", mask)
         scores_BHTS = scores_BHTS + mask
@@ -183,11 +195,11 @@ def _probabilities(
     return at_site(sites, "probabilities", attention_probabilities(scores_BHTS, settings, num_keys=num_keys))
 
 
-def _per_group(left_BHTi: torch.Tensor, right_BGij: torch.Tensor) -> torch.Tensor:
-    """Matrix product per head, (B, H, T, j), where each of the G right heads serves H / G left ones without being copied."""
+def _product_per_group(left_BHTi: torch.Tensor, right_BGij: torch.Tensor) -> torch.Tensor:
+    """Matrix product per head, (B, H, T, j); each of the G right heads serves H / G left ones without being copied."""
     B, H, T, _ = left_BHTi.shape
     G = right_BGij.shape[1]
     if G == H:
         return torch.matmul(left_BHTi, right_BGij)
-    product = torch.matmul(left_BHTi.reshape(B, G, H // G * T, -1), right_BGij)
-    return product.reshape(B, H, T, -1)
+    product_BGtj = torch.matmul(left_BHTi.reshape(B, G, H // G * T, -1), right_BGij)
+    return product_BGtj.reshape(B, H, T, -1)
