@@ -63,8 +63,8 @@ class BenchReport:
     """A benchmark with what one must know to read it."""
 
     batch_size: int
-    length: int
-    """Longest sequence fed, in tokens, padding included."""
+    length: int | None
+    """Longest sequence fed, in tokens, padding included; None where no input has tokens."""
     baseline: str
     """Name of the candidate that speed-ups refer to."""
     timings: tuple[CandidateTiming, ...]
@@ -141,7 +141,7 @@ def bench(
     recorded: dict[str, list[list[tuple[float, ...]]]] = {name: [] for name in names}
     for repeat in range(repeats):
         if progress is not None:
-            progress(f"latency, batch {batch_size}, length {length}: repeat {repeat + 1} of {repeats}")
+            progress(f"latency, {shape_text(batch_size, length)}: repeat {repeat + 1} of {repeats}")
         for candidate in candidates:
             recorded[candidate.name].append([])
             _run_for(warmup_seconds, candidate.backend, feed_list, clock)
@@ -183,7 +183,7 @@ def _check(
     repeats: int,
     seconds: float,
     turn: float,
-) -> tuple[int, int]:
+) -> tuple[int, int | None]:
     """Refuse what cannot be measured; batch size and longest length (tokens) of the feeds."""
     if not names or not feed_list:
         raise ValueError(f"nothing to measure: {len(names)} candidates, {len(feed_list)} feeds")
@@ -199,7 +199,12 @@ def _check(
     batch_sizes = sorted({shape[0] for shape in shapes})
     if len(batch_sizes) > 1:
         raise ValueError(f"feeds have batch sizes {batch_sizes}; throughput needs one")
-    return batch_sizes[0], max((shape[1] for shape in shapes if len(shape) > 1), default=1)
+    return batch_sizes[0], max((shape[1] for shape in shapes if len(shape) == 2), default=None)
+
+
+def shape_text(batch: int, length: int | None) -> str:
+    """A shape for people: ``batch 1, length 128``, or ``batch 8`` where no input has tokens."""
+    return f"batch {batch}" if length is None else f"batch {batch}, length {length}"
 
 
 def _run_for(

@@ -1,16 +1,20 @@
-"""The batches to calibrate on: a random subset of texts that seed and sizes decide alone."""
+"""The batches to calibrate on: a random subset of texts or images that seed and sizes decide alone."""
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Sequence
-from typing import Any
+from dataclasses import dataclass
+from typing import Any, overload
 
 import numpy as np
 from numpy.typing import NDArray
 
 from deploy.encoding import INPUT_NAMES, TextEncoder
+from deploy.image_data import LabelledImage
+from deploy.image_encoding import PIXEL_INPUT, ImageEncoder
 
-Batch = dict[str, NDArray[np.int64]]
+Batch = dict[str, NDArray[Any]]
 
 
 def calibration_batches(
@@ -40,18 +44,81 @@ def calibration_batches(
     Raises:
         ValueError: fewer texts than needed, or a size below 1.
     """
-    if batches < 1 or batch_size < 1:
-        raise ValueError(f"{batches} batches of {batch_size}; expected at least 1 of each")
-    if len(texts) < (needed := batches * batch_size):
-        raise ValueError(f"{len(texts)} texts; {batches} batches of {batch_size} need {needed}")
-    indices = [int(index) for index in np.random.default_rng(seed).permutation(len(texts))[:needed]]
+    indices = _draw(len(texts), "texts", batches=batches, batch_size=batch_size, seed=seed)
     rows = encoder.encode([texts[index] for index in indices])
     names = list(input_names)
-    made = [
-        encoder.feeds(rows[start : start + batch_size], length=length, input_names=names)
-        for start in range(0, needed, batch_size)
+    made: list[Batch] = [
+        dict(encoder.feeds(rows[start : start + batch_size], length=length, input_names=names))
+        for start in range(0, len(rows), batch_size)
     ]
     return made, indices
+
+
+def _draw(available: int, what: str, *, batches: int, batch_size: int, seed: int) -> list[int]:
+    """Indices of a random subset, in random order."""
+    if batches < 1 or batch_size < 1:
+        raise ValueError(f"{batches} batches of {batch_size}; expected at least 1 of each")
+    if available < (needed := batches * batch_size):
+        raise ValueError(f"{available} {what}; {batches} batches of {batch_size} need {needed}")
+    return [int(index) for index in np.random.default_rng(seed).permutation(available)[:needed]]
+
+
+@dataclass(frozen=True, kw_only=True, slots=True, eq=False)
+class ImageBatches(Sequence[Batch]):
+    """Batches of images, decoded when they are asked for: memory holds one of them."""
+
+    images: tuple[LabelledImage, ...]
+    encoder: ImageEncoder
+    batch_size: int
+
+    def __len__(self) -> int:
+        return math.ceil(len(self.images) / self.batch_size)
+
+    @overload
+    def __getitem__(self, index: int) -> Batch: ...
+
+    @overload
+    def __getitem__(self, index: slice) -> list[Batch]: ...
+
+    def __getitem__(self, index: int | slice) -> Batch | list[Batch]:
+        if isinstance(index, slice):
+            return [self[place] for place in range(*index.indices(len(self)))]
+        start = range(len(self))[index] * self.batch_size
+        return dict(self.encoder.feeds(self.images[start : start + self.batch_size]))
+
+
+def image_calibration_batches(
+    images: Sequence[LabelledImage], encoder: ImageEncoder, *, batches: int = 16, batch_size: int = 16, seed: int
+) -> tuple[ImageBatches, list[int]]:
+    """Draw images without repetition.
+
+    Args:
+        images: to draw from; labels are not read.
+        encoder: prepares each as the checkpoint says.
+        batches: how many batches to make.
+        batch_size: images of each.
+        seed: of the draw.
+
+    Returns:
+        The batches, ``pixel_values`` float32 (batch_size, C, H, W), and the images' indices in the order of the rows.
+
+    Raises:
+        ValueError: fewer images than needed, or a size below 1; on reading a batch, an image that cannot be decoded.
+    """
+    indices = _draw(len(images), "images", batches=batches, batch_size=batch_size, seed=seed)
+    chosen = tuple(images[index] for index in indices)
+    return ImageBatches(images=chosen, encoder=encoder, batch_size=batch_size), indices
+
+
+def random_image_batches(encoder: ImageEncoder, *, batches: int = 16, batch_size: int = 16, seed: int) -> list[Batch]:
+    """Batches of images of noise, for builds and timings whose accuracy nobody measures.
+
+    Returns:
+        ``pixel_values``, float32 (batch_size, C, H, W).
+    """
+    generator = np.random.default_rng(seed)
+    shape = (batch_size, *encoder.size, 3)
+    return [{PIXEL_INPUT: encoder.normalise(generator.integers(0, 256, shape, dtype=np.uint8))} for _ in range(batches)]
 
 
 def preprocessing_identity(encoder: TextEncoder, *, length: int | None = None) -> dict[str, Any]:
@@ -85,7 +152,7 @@ def random_batches(
     names = list(input_names)
     if unknown := sorted(set(names) - set(INPUT_NAMES)):
         raise ValueError(f"cannot make input '{unknown[0]}' at random; known are {', '.join(INPUT_NAMES)}")
-    made = []
+    made: list[Batch] = []
     for _ in range(batches):
         ids_BT = generator.integers(0, vocab_size, (batch_size, length), dtype=np.int64)
         batch = dict(zip(INPUT_NAMES, (ids_BT, np.ones_like(ids_BT), np.zeros_like(ids_BT)), strict=True))

@@ -50,6 +50,7 @@ def check_comparable(baseline: Path, info: GraphInfo, candidates: Mapping[Path, 
         for what, own, its in (
             ("tokenizer", info.tokenizer_sha256[:12], other.tokenizer_sha256[:12]),
             ("task", info.task, other.task),
+            ("preprocessing of images", info.image, other.image),
             ("static length", info.length, other.length if other.length is not None else info.length),
         ):
             if own != its:

@@ -1,18 +1,18 @@
-"""Calibration on texts: a random subset, encoded for one graph, run once, bound to where it came from."""
+"""Calibration on texts or images: a random subset, encoded for one graph, run once, bound to where it came from."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 from calibration_data.make import load_set
 from deploy.calibrate import RANDOM_KIND, calibrate
 from deploy.calibration_cache import CalibrationCache
-from deploy.calibration_subset import Batch, calibration_batches, preprocessing_identity, random_batches
+from deploy.calibration_subset import Batch
 from deploy.graph_info import read_info
-from deploy.text_data import data_identity, read_texts
-from quietformer.graph_text import USUAL_LENGTH, graph_text
+from quietformer.graph_inputs import GraphInputs, graph_inputs
+from quietformer.graph_text import USUAL_LENGTH
 from quietformer.progress import Job
 
 
@@ -23,54 +23,51 @@ class CalibrationPlan:
     method: str
     batches: int
     batch_size: int
-    length: int | None
-    """Texts are cut to so many tokens; by default 128, or what the graph takes where that is less."""
+    length: int | None = None
+    """Texts are cut to so many tokens; by default 128, or what the graph takes where that is less. Images have none."""
 
 
-def calibrate_on_texts(
+def calibrate_on_data(
     graph: Path, data: Path | str, plan: CalibrationPlan, *, column: str | None = None, seed: int, job: Job
 ) -> CalibrationCache:
-    """Calibrate a float graph on a random subset of texts.
+    """Calibrate a float graph on a random subset of what it reads.
 
     Args:
-        graph: float graph with its tokenizer beside it.
-        data: file, folder or ``hf:`` name of texts; an evaluation split is refused.
+        graph: float graph; of texts, with its tokenizer beside it.
+        data: file, folder or ``hf:`` name of texts, or file or folder of images; an evaluation split is refused.
         plan: how much, and how.
         column: column of the texts in tables.
         seed: chooses the subset.
         job: told of every batch.
 
     Raises:
-        FileNotFoundError: graph, tokenizer or texts are missing.
-        ValueError: they do not fit, or there are too few texts.
+        FileNotFoundError: graph, tokenizer or data are missing.
+        ValueError: they do not fit, or there is too little data.
     """
-    text = graph_text(graph, length=_length(graph, plan))
-    batches, indices = calibration_feeds(graph, data, plan, column=column, seed=seed)
+    inputs = _inputs(graph, plan)
+    batches, indices = _draw(inputs, data, plan, column=column, seed=seed)
     return calibrate(
         graph,
         batches,
         method=plan.method,
-        data=data_identity(data, column=column) | {"indices": indices},
+        data=inputs.data_identity(data, column=column) | {"indices": indices},
         seed=seed,
-        preprocessing=preprocessing_identity(text.encoder, length=text.length),
+        preprocessing=inputs.preprocessing(),
         progress=_advance(job),
     )
 
 
 def calibration_feeds(
     graph: Path, data: Path | str, plan: CalibrationPlan, *, column: str | None = None, seed: int
-) -> tuple[list[Batch], list[int]]:
-    """The batches that a calibration on texts runs, and the indices of their texts; raises as that."""
-    text = graph_text(graph, length=_length(graph, plan))
-    return calibration_batches(
-        read_texts(data, column=column),
-        text.encoder,
-        batches=plan.batches,
-        batch_size=plan.batch_size,
-        seed=seed,
-        length=text.length,
-        input_names=text.input_names,
-    )
+) -> tuple[Sequence[Batch], list[int]]:
+    """The batches that a calibration on data runs, and the indices of what was drawn; raises as that."""
+    return _draw(_inputs(graph, plan), data, plan, column=column, seed=seed)
+
+
+def _draw(
+    inputs: GraphInputs, data: Path | str, plan: CalibrationPlan, *, column: str | None, seed: int
+) -> tuple[Sequence[Batch], list[int]]:
+    return inputs.calibration_batches(data, batches=plan.batches, batch_size=plan.batch_size, seed=seed, column=column)
 
 
 def calibrate_on_set(graph: Path, arrays: Path, plan: CalibrationPlan, *, job: Job) -> CalibrationCache:
@@ -85,24 +82,16 @@ def calibrate_on_set(graph: Path, arrays: Path, plan: CalibrationPlan, *, job: J
 
 
 def calibrate_on_random(graph: Path, plan: CalibrationPlan, *, seed: int, job: Job) -> CalibrationCache:
-    """Calibrate on random token ids: ranges that mean nothing, for builds whose accuracy nobody measures.
+    """Calibrate on random ids or noise: ranges that mean nothing, for builds whose accuracy nobody measures.
 
     Raises:
         FileNotFoundError: no such graph.
         ValueError: a length that the graph does not take.
     """
-    text = graph_text(graph, length=_length(graph, plan))
-    batches = random_batches(
-        vocab_size=text.info.vocab_size,
-        length=text.length or text.encoder.max_length,
-        batches=plan.batches,
-        batch_size=plan.batch_size,
-        seed=seed,
-        input_names=text.input_names,
-    )
+    inputs = _inputs(graph, plan)
     return calibrate(
         graph,
-        batches,
+        inputs.random_batches(batches=plan.batches, batch_size=plan.batch_size, seed=seed),
         method=plan.method,
         data={"kind": RANDOM_KIND},
         seed=seed,
@@ -111,11 +100,12 @@ def calibrate_on_random(graph: Path, plan: CalibrationPlan, *, seed: int, job: J
     )
 
 
-def _length(graph: Path, plan: CalibrationPlan) -> int:
-    if plan.length is not None:
-        return plan.length
+def _inputs(graph: Path, plan: CalibrationPlan) -> GraphInputs:
     info = read_info(graph)
-    return min(USUAL_LENGTH, info.length or info.max_length)
+    length = plan.length
+    if length is None and info.reads == "tokens":
+        length = min(USUAL_LENGTH, info.length or info.max_length)
+    return graph_inputs(graph, length=length)
 
 
 def _advance(job: Job) -> Callable[[int, int | None], None]:

@@ -5,11 +5,16 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
+from deploy.calibration_subset import Batch, calibration_batches, preprocessing_identity, random_batches
 from deploy.encoding import TextEncoder
 from deploy.graph_info import TOKENIZER_FILE, GraphInfo, load_graph
+from deploy.text_data import data_identity, read_texts
+from quietformer.sample_texts import texts_or_sample
+from quietformer.text_shape import parse_shape
 
 USUAL_LENGTH = 128
 """Tokens to which texts are cut where nobody says otherwise; fewer where a model has fewer positions."""
@@ -23,6 +28,7 @@ class GraphText:
     encoder: TextEncoder
     input_names: tuple[str, ...]
     tokenizer_file: Path
+    usual_shape: str = f"1x{USUAL_LENGTH}"
 
     @property
     def length(self) -> int | None:
@@ -32,6 +38,58 @@ class GraphText:
     def feeds(self, token_rows: Sequence[np.ndarray]) -> dict[str, np.ndarray]:
         """One padded batch of rows, int64 (batch, length) by input."""
         return dict(self.encoder.feeds(token_rows, length=self.length, input_names=self.input_names))
+
+    def calibration_batches(
+        self, data: Path | str, *, batches: int, batch_size: int, seed: int, column: str | None = None
+    ) -> tuple[Sequence[Batch], list[int]]:
+        """A random subset of the texts, and their indices.
+
+        Raises:
+            FileNotFoundError: no such data.
+            ValueError: an evaluation split, or too few texts.
+        """
+        return calibration_batches(
+            read_texts(data, column=column),
+            self.encoder,
+            batches=batches,
+            batch_size=batch_size,
+            seed=seed,
+            length=self.length,
+            input_names=self.input_names,
+        )
+
+    def data_identity(self, data: Path | str, *, column: str | None = None) -> dict[str, Any]:
+        """What a calibration cache says of the texts; raises as :meth:`calibration_batches`."""
+        return data_identity(data, column=column)
+
+    def preprocessing(self) -> dict[str, Any]:
+        """What a calibration cache says of how texts became feeds."""
+        return preprocessing_identity(self.encoder, length=self.length)
+
+    def random_batches(self, *, batches: int, batch_size: int, seed: int) -> Sequence[Batch]:
+        """Random token ids, as many in every row as the encoder lets through."""
+        return random_batches(
+            vocab_size=self.info.vocab_size,
+            length=self.length or self.encoder.max_length,
+            batches=batches,
+            batch_size=batch_size,
+            seed=seed,
+            input_names=self.input_names,
+        )
+
+    def full_batch(self, data: Path | str | None, shape: str) -> Batch:
+        """One batch without padding to measure latency with.
+
+        Args:
+            data: texts; a shipped sample by default.
+            shape: batch and length, ``1x128``.
+
+        Raises:
+            FileNotFoundError: no such data.
+            ValueError: a shape of another form, or a length that the graph does not take.
+        """
+        batch, length = parse_shape(shape)
+        return self.full_rows(texts_or_sample(data), batch=batch, length=length)
 
     def full_rows(self, texts: Sequence[str], *, batch: int, length: int) -> dict[str, np.ndarray]:
         """A batch without padding: texts run on until each row has ``length`` tokens.
@@ -71,6 +129,8 @@ def graph_text(graph: Path, *, length: int | None = None) -> GraphText:
     """
     model = load_graph(graph)
     info = GraphInfo.read(model, name=str(graph))
+    if info.reads != "tokens":
+        raise ValueError(f"{graph} reads images, not texts")
     longest = info.length or info.max_length
     if length is not None and length > longest:
         what = "static length" if info.length else "positions"

@@ -11,6 +11,7 @@ from typing import Annotated, Literal, Self
 
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
+from quietformer.text_shape import parse_shape
 from train.loop_settings import LoopSettings, MixedPrecision
 from train.schedule import DecayKind
 from train.settings import AttentionSettings, GateKind, SoftmaxKind
@@ -23,8 +24,6 @@ NaturalInt = Annotated[int, Field(ge=0)]
 Bits = Annotated[int, Field(ge=2, le=16)]
 MaxDrops = dict[Profile, Annotated[float, Field(ge=0)]]
 
-MAX_TOKENS = 2**24
-"""Tokens in one batch; beyond, a shape is a slip of the pen and no memory would hold its activations."""
 DOCSTRINGS = "docstrings"
 """Value of ``data.texts``: sentences from the documentation of Python and of the installed packages."""
 
@@ -183,7 +182,8 @@ class TaskSection(Section):
     """One task of ``[compare]``."""
 
     data: str | None = None
-    """File or folder of the task's data; ``fidelity`` takes the held-out texts by default, the others are not run without."""
+    """File or folder of the task's data; ``fidelity`` takes the held-out texts by default, ``image`` the evaluation split of
+    ``data.images``, the others are not run without."""
     max_drop: MaxDrops = {}
     """Per profile, the largest allowed loss of the retrofitted INT8 model against the float original; else no gate."""
     limit: Annotated[int | None, Field(ge=2)] = None
@@ -204,6 +204,7 @@ class CompareSection(Section):
     sts: TaskSection | None = None
     mlm: TaskSection | None = None
     clm: ClmSection | None = None
+    image: TaskSection | None = None
 
 
 class BenchSection(Section):
@@ -213,17 +214,3 @@ class BenchSection(Section):
     seconds: Annotated[float, Field(gt=0)] = 3.0
     """Measured time per candidate, shape and repeat."""
     repeats: Annotated[int, Field(ge=3)] = 3
-
-
-def parse_shape(text: str) -> tuple[int, int]:
-    """Batch and length of ``BxT``.
-
-    Raises:
-        ValueError: the text has another form, or asks for more than :data:`MAX_TOKENS`.
-    """
-    batch, separator, length = text.partition("x")
-    if not (separator and batch.isdecimal() and length.isdecimal() and int(batch) and int(length)):
-        raise ValueError(f"shape '{text}' is not BATCHxLENGTH, for example 1x128")
-    if int(batch) * int(length) > MAX_TOKENS:
-        raise ValueError(f"shape '{text}' is too large: expected at most {MAX_TOKENS} tokens")
-    return int(batch), int(length)

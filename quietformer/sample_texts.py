@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 from calibration_data.sets import SAMPLE_FILE
 from deploy.text_data import read_texts
 
 _ENOUGH = 64
 
 
-def texts_or_sample(data: str | None) -> list[str]:
+def texts_or_sample(data: Path | str | None) -> list[str]:
     """A few dozen texts.
 
     Args:

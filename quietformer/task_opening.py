@@ -6,16 +6,20 @@ from pathlib import Path
 from typing import Any, Literal, get_args
 
 from deploy.graph_info import GraphInfo, Pooling
+from deploy.image_data import read_images
 from deploy.tasks.clm import USUAL_WINDOW, clm_task
 from deploy.tasks.fidelity import fidelity_task
+from deploy.tasks.image import image_task
 from deploy.tasks.mlm import masking_tokens, mlm_task
 from deploy.tasks.sts import sts_task
 from deploy.tasks.task import Infer, Task
 from deploy.text_data import read_pairs, read_texts
 from deploy.text_document import read_document
+from quietformer.graph_images import GraphImages
+from quietformer.graph_inputs import graph_inputs
 from quietformer.graph_text import graph_text
 
-TaskName = Literal["fidelity", "sts", "mlm", "clm"]
+TaskName = Literal["fidelity", "sts", "mlm", "clm", "image"]
 TASK_NAMES: tuple[TaskName, ...] = get_args(TaskName)
 
 
@@ -50,6 +54,8 @@ def open_task(
         )
     if name == "clm":
         return _clm_task(graph, data, limit=limit, window=window)
+    if name == "image":
+        return _image_task(graph, data, limit=limit, length=length)
     text = graph_text(graph, length=length)
     batching: dict[str, Any] = {"input_names": text.input_names, "length": text.length}
     if name == "sts":
@@ -74,6 +80,14 @@ def _clm_task(graph: Path, data: str, *, limit: int | None, window: int | None) 
         raise ValueError(f"windows of {window} tokens; {graph} takes exactly {text.length}")
     size = window or text.length or min(USUAL_WINDOW, text.info.max_length)
     return clm_task(read_document(data), text.encoder, input_names=text.input_names, window=size, limit=limit)
+
+
+def _image_task(graph: Path, data: str, *, limit: int | None, length: int | None) -> Task:
+    inputs = graph_inputs(graph, length=length)
+    if not isinstance(inputs, GraphImages) or inputs.info.task != "image-classification":
+        raise ValueError(f"task 'image' needs a classifier of images; {graph} does {inputs.info.task}")
+    images = read_images(data, purpose="evaluation", limit=limit)
+    return image_task(images, inputs.encoder, labels=inputs.info.labels)
 
 
 def _pooling(task: TaskName, info: GraphInfo, graph: Path) -> Pooling:

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import typer
 
+from deploy.bench import shape_text
 from quietformer.gate import GateFailedError
 from quietformer.pipeline import run_stages
 from quietformer.recipe import Recipe
@@ -64,7 +65,7 @@ def run_recipe(recipe: Recipe, folder: Path, *, force: bool) -> None:
     typer.echo(terminal_table(story_table(story(report))))
     for latency in report.latency:
         medians = [f"{timing.name} {timing.latency_ms.median:.2f} ms" for timing in latency.timings]
-        typer.echo(f"median at {latency.batch_size}x{latency.length}: {', '.join(medians)}")
+        typer.echo(f"median at {shape_text(latency.batch_size, latency.length)}: {', '.join(medians)}")
     typer.echo(verdict(report).sentence)
     typer.echo(f"report: {folder / REPORT_PAGE}")
     failures = [

@@ -25,10 +25,11 @@ def bench(
     ] = None,
     shapes: Annotated[
         list[str] | None,
-        typer.Option("--shapes", metavar="BxT", help="Batch and length, repeatable. 1x128 by default."),
+        typer.Option("--shapes", metavar="BxT|B", help="Batch and length, or batch of images, repeatable. 1x128 or 1."),
     ] = None,
     data: Annotated[
-        str | None, typer.Option("--data", metavar="PATH", help="Texts to feed; a shipped sample by default.")
+        str | None,
+        typer.Option("--data", metavar="PATH", help="Texts or images to feed; a shipped sample or noise by default."),
     ] = None,
     seconds: Annotated[float, typer.Option("--seconds", help="Measured time per candidate and repeat.")] = 3.0,
     repeats: Annotated[int, typer.Option("--repeats", help="Independent repeats.")] = 3,
@@ -51,11 +52,9 @@ def bench(
     from deploy.bench import Candidate
     from deploy.bench import bench as measure
     from deploy.files import refuse_existing, refuse_own_input, write_atomically
-    from quietformer.graph_text import graph_text
+    from quietformer.graph_inputs import graph_inputs
     from quietformer.progress import progress
-    from quietformer.recipe_sections import parse_shape
     from quietformer.report.tables import latency_table
-    from quietformer.sample_texts import texts_or_sample
     from quietformer.terminal_table import terminal_table
 
     if json_file is not None:
@@ -63,9 +62,8 @@ def bench(
         refuse_existing(json_file, force=force)
     # Two folders may hold a model.onnx each.
     same_name = len({artifact.name for artifact in artifacts}) < len(artifacts)
-    wanted = [parse_shape(shape) for shape in shapes or ["1x128"]]
-    text = graph_text(artifacts[0])
-    texts = texts_or_sample(data)
+    inputs = graph_inputs(artifacts[0])
+    batches = [inputs.full_batch(data, shape) for shape in shapes or [inputs.usual_shape]]
     reports = []
     with ExitStack() as stack, progress("bench") as job:
         candidates, stacked = [], []
@@ -75,8 +73,7 @@ def bench(
                 stacked.append(opened)
                 name = f"{artifact if same_name else artifact.name}, {backend.value}"
                 candidates.append(Candidate(name=name, backend=opened, precision=opened.precision))
-        for batch, length in wanted:
-            feeds = text.full_rows(texts, batch=batch, length=length)
+        for feeds in batches:
             for opened in stacked:
                 opened.fix_shapes(feeds)
             reports.append(measure(candidates, feeds, repeats=repeats, seconds=seconds, progress=job.tell))

@@ -22,12 +22,18 @@ def build(
     backend: Annotated[
         EngineBackend, typer.Option("--backend", help="What to build for.")
     ] = EngineBackend.TENSORRT_RTX,
-    min_shapes: Annotated[str, typer.Option("--min-shapes", metavar="SHAPES", help="Smallest shapes.")] = "1x1",
+    min_shapes: Annotated[
+        str | None, typer.Option("--min-shapes", metavar="SHAPES", help="Smallest shapes: 1x1, or 1 image.")
+    ] = None,
     opt_shapes: Annotated[
-        str,
-        typer.Option("--opt-shapes", metavar="SHAPES", help="Shapes it is fastest at, for all inputs or per input."),
-    ] = "1x128",
-    max_shapes: Annotated[str, typer.Option("--max-shapes", metavar="SHAPES", help="Largest shapes.")] = "8x512",
+        str | None,
+        typer.Option(
+            "--opt-shapes", metavar="SHAPES", help="Shapes it is fastest at, for all inputs or per input: 1x128, or 1."
+        ),
+    ] = None,
+    max_shapes: Annotated[
+        str | None, typer.Option("--max-shapes", metavar="SHAPES", help="Largest shapes: 8x512, or 8 images.")
+    ] = None,
     compute_capabilities: Annotated[
         list[str] | None,
         typer.Option("--compute-capability", metavar="SM", help="Target, repeatable; 8.0 and 8.9 by default."),
@@ -38,7 +44,7 @@ def build(
 
     Parsing and building need no GPU; running the engine does.
 
-    Shapes are BATCHxLENGTH, or input_ids:1x128,attention_mask:1x128,...
+    Shapes are BATCHxLENGTH, of images BATCH, or input_ids:1x128,attention_mask:1x128,...
 
     Example: quietformer build model.int8.onnx --out engine --opt-shapes 1x128 --compute-capability 8.9
     """

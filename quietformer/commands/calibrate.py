@@ -24,33 +24,39 @@ def calibrate(
     *,
     out: Annotated[Path, typer.Option("--out", metavar="calibration.json", help="The cache to write.")],
     data: Annotated[
-        str | None, typer.Option("--data", metavar="PATH", help="Texts, never those of the evaluation; or a set.npz.")
+        str | None,
+        typer.Option(
+            "--data",
+            metavar="PATH",
+            help="Texts or images, as the graph reads, never those of the evaluation; or a set.npz.",
+        ),
     ] = None,
     random: Annotated[
-        bool, typer.Option("--random", help="Random ids instead: marks every later artifact as not for accuracy.")
+        bool,
+        typer.Option("--random", help="Random ids or noise instead: marks every later artifact as not for accuracy."),
     ] = False,
     method: Annotated[Method, typer.Option("--method", help="How ranges are chosen.")] = Method.RUNNING_MINMAX,
     batches: Annotated[int, typer.Option("--batches", min=1, help="Batches to run.")] = 16,
-    batch_size: Annotated[int, typer.Option("--batch-size", min=1, help="Texts per batch.")] = 16,
+    batch_size: Annotated[int, typer.Option("--batch-size", min=1, help="Texts or images per batch.")] = 16,
     length: Annotated[
         int | None, typer.Option("--length", min=1, help="Cut texts to so many tokens; 128 by default.")
     ] = None,
-    seed: Annotated[int, typer.Option("--seed", min=0, help="Chooses the texts.")] = 0,
+    seed: Annotated[int, typer.Option("--seed", min=0, help="Chooses the texts or images.")] = 0,
     column: Annotated[str | None, typer.Option("--column", help="Column of the texts in tables.")] = None,
     force: Annotated[bool, typer.Option("--force", help="Replace an existing file.")] = False,
 ) -> None:
     """Find the ranges of a graph's activations.
 
-    Runs the float graph over a random subset of texts; the cache is bound to graph, data and method.
+    Runs the float graph over a random subset of texts or images; the cache is bound to graph, data and method.
 
     Example: quietformer calibrate model.onnx --data texts.txt --out calibration.json --method mse
     """
     from deploy.files import refuse_existing, refuse_own_input
-    from quietformer.calibration import CalibrationPlan, calibrate_on_random, calibrate_on_set, calibrate_on_texts
+    from quietformer.calibration import CalibrationPlan, calibrate_on_data, calibrate_on_random, calibrate_on_set
     from quietformer.progress import progress
 
     if random == (data is not None):
-        raise ValueError("give either --data with texts, or --random")
+        raise ValueError("give either --data with texts or images, or --random")
     refuse_own_input(out, [model, data])
     refuse_existing(out, force=force)
     plan = CalibrationPlan(method=method.value, batches=batches, batch_size=batch_size, length=length)
@@ -60,7 +66,7 @@ def calibrate(
         elif data.endswith(".npz"):
             cache = calibrate_on_set(model, Path(data), plan, job=job)
         else:
-            cache = calibrate_on_texts(model, data, plan, column=column, seed=seed, job=job)
+            cache = calibrate_on_data(model, data, plan, column=column, seed=seed, job=job)
     cache.save(out, force=force)
     for warning in cache.warnings():
         typer.echo(f"warning: {warning}", err=True)

@@ -70,7 +70,8 @@ class ParityRow:
     """Agreement of the exported graph with PyTorch at one input shape that it was not traced at."""
 
     batch: int
-    length: int
+    length: int | None
+    """In tokens; None where no input has tokens."""
     largest_difference: float
     """Largest absolute difference of the outputs, float32."""
 

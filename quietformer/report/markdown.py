@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from deploy.bench import shape_text
 from quietformer.report.content import RunReport
 from quietformer.report.number_text import figure
 from quietformer.report.story import story, verdict
@@ -42,7 +43,7 @@ def to_markdown(report: RunReport) -> str:
         parts += [f"## Accuracy: {comparison.task}", markdown_table(accuracy_table(comparison))]
     for latency in report.latency:
         parts += [
-            f"## Latency: batch {latency.batch_size}, length {latency.length}",
+            f"## Latency: {shape_text(latency.batch_size, latency.length)}",
             markdown_table(latency_table(latency)),
             *(f"> {warning}" for warning in latency.warnings),
         ]

@@ -10,6 +10,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from importlib import resources
 
+from deploy.bench import shape_text
 from quietformer.report.content import RunReport
 from quietformer.report.figures.accuracy import accuracy_plots
 from quietformer.report.figures.latency import latency_plots
@@ -116,7 +117,7 @@ def _sections(report: RunReport) -> list[Section]:
     sections += [
         Section(
             anchor=f"latency-{latency.batch_size}-{latency.length}",
-            title=f"Latency: batch {latency.batch_size}, length {latency.length}",
+            title=f"Latency: {shape_text(latency.batch_size, latency.length)}",
             plots=latency_plots(latency),
             table=latency_table(latency),
             warnings=latency.warnings,

@@ -8,7 +8,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
-from deploy.bench import BenchReport
+from deploy.bench import BenchReport, shape_text
 from deploy.compare import CompareReport, CompareRow, Evidence
 from quietformer.report.content import ArtifactFacts, RunReport
 from quietformer.report.number_text import (
@@ -163,7 +163,7 @@ def _latency_rows(latency: BenchReport) -> list[StoryRow]:
     return [
         StoryRow(
             what=(
-                f"Median latency, batch {latency.batch_size}, length {latency.length}: {baseline.name} against {fastest.name}"
+                f"Median latency, {shape_text(latency.batch_size, latency.length)}: {baseline.name} against {fastest.name}"
             ),
             before=milliseconds(baseline.latency_ms.median),
             after=milliseconds(fastest.latency_ms.median),

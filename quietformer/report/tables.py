@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from deploy.bench import BenchReport
+from deploy.bench import BenchReport, shape_text
 from deploy.compare import CompareReport
 from quietformer.report.content import Arm, ArtifactFacts, EngineFacts, ExportFacts, RunReport, SiteRange
 from quietformer.report.number_text import (
@@ -85,7 +85,7 @@ def latency_table(latency: BenchReport) -> Table:
         rows=tuple(rows),
         text_columns=2,
         caption=(
-            f"Batch {latency.batch_size}, length {latency.length}; latency in ms, {latency.repeats} repeats of"
+            f"{shape_text(latency.batch_size, latency.length).capitalize()}; latency in ms, {latency.repeats} repeats of"
             f" {latency.seconds:g} s per candidate; {latency.method}. Speed-up of the median over {latency.baseline},"
             " with its 95 % bootstrap interval."
         ),
@@ -174,9 +174,7 @@ def parity_table(export: ExportFacts) -> Table:
     """Agreement of the exported graph with PyTorch."""
     return Table(
         header=("Shape", "Largest difference"),
-        rows=tuple(
-            (f"batch {row.batch}, length {row.length}", figure(row.largest_difference)) for row in export.parity
-        ),
+        rows=tuple((shape_text(row.batch, row.length), figure(row.largest_difference)) for row in export.parity),
     )
 
 

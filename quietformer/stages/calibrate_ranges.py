@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from quietformer.calibration import CalibrationPlan, calibrate_on_texts
+from quietformer.calibration import CalibrationPlan, calibrate_on_data
 from quietformer.progress import Job
 from quietformer.recipe import Recipe
 from quietformer.stages.layout import TRAIN_TEXTS, Variant, calibration_cache, float_graph, tokenizer
@@ -45,6 +45,6 @@ class CalibrateRanges(Stage):
         )
         graph = run.path(float_graph(self._variant))
         for seed in settings.seeds:
-            cache = calibrate_on_texts(graph, run.path(TRAIN_TEXTS), plan, seed=seed, job=job)
+            cache = calibrate_on_data(graph, run.path(TRAIN_TEXTS), plan, seed=seed, job=job)
             cache.save(run.path(calibration_cache(self._variant, run.recipe, seed)), force=True)
         return f"{len(settings.seeds)} subsets of {settings.batches * settings.batch_size} texts, {settings.method}"

@@ -13,9 +13,9 @@ from deploy.files import write_atomically
 from deploy.text_data import read_texts
 from quietformer.progress import Job
 from quietformer.recipe import Recipe
-from quietformer.recipe_sections import parse_shape
 from quietformer.stages.layout import HELD_OUT_TEXTS, LATENCY, float_graph, int8_graph, tokenizer
 from quietformer.stages.stage import Run, Stage
+from quietformer.text_shape import parse_shape
 
 _INT8_CANDIDATES = (("tensorrt", "openvino"), ("ort", "onnxruntime"))
 """Profile and the backend it is fast on."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from quietformer.recipe import Recipe
-from quietformer.recipe_sections import parse_shape
+from quietformer.text_shape import parse_shape
 from train.checkpoint_files import checkpoint_sha256, load_tokenizer_file, read_positions, resolve_checkpoint
 
 

@@ -14,9 +14,11 @@ import onnx
 import onnx.parser
 
 from deploy.graph_info import GraphInfo
+from deploy.image_encoding import ImageEncoder
 
 C, S, P, D, H, F, K = 3, 16, 4, 32, 2, 64, 5
 T = (S // P) ** 2 + 1
+ENCODER = ImageEncoder(size=(S, S), mean=(0.5, 0.4, 0.3), std=(0.3, 0.2, 0.25), resize=S + 2)
 
 SPLIT = """
     qm = MatMul(a, {p}qw) q = Add(qm, {p}qb) q4 = Reshape(q, to4) qt = Transpose<perm=[0,2,1,3]>(q4)
@@ -104,7 +106,7 @@ def vit(recipe: VitRecipe | None = None) -> onnx.ModelProto:
     _fill(model)
     onnx.checker.check_model(model, full_check=True)
     GraphInfo(task="image-classification" if recipe.head else "image-feature-extraction", family="vit", max_length=T,
-              vocab_size=0, pad_token_id=0, num_layers=recipe.num_layers, image={}).write(model)  # fmt: skip
+              vocab_size=0, pad_token_id=0, num_layers=recipe.num_layers, image=ENCODER.identity()).write(model)  # fmt: skip
     return model
 
 

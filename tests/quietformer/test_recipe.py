@@ -11,7 +11,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from quietformer.recipe import Recipe, demo_recipe_path, load_recipe
-from quietformer.recipe_sections import AttentionSection, EngineSection, RetrofitSection, parse_shape
+from quietformer.recipe_sections import AttentionSection, EngineSection, RetrofitSection
+from quietformer.text_shape import parse_shape
 from train.settings import AttentionSettings
 
 MINIMAL = 'name = "tiny"\n[model]\ncheckpoint = "somewhere"\n'

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from deploy.bench import BenchReport
+from deploy.bench import BenchReport, shape_text
 from quietformer.report.figures.plot import Plot
 from quietformer.report.number_text import milliseconds
 from quietformer.report.pairing import is_eight_bit
@@ -16,7 +16,7 @@ _MAX_POINTS = 160
 
 def latency_plots(latency: BenchReport) -> list[Plot]:
     """Two panels."""
-    shape = f"batch {latency.batch_size}, length {latency.length}"
+    shape = shape_text(latency.batch_size, latency.length)
     samples = [np.sort(np.concatenate([np.asarray(one) for one in t.rounds_ms])) for t in latency.timings]
     colors = _colors(latency)
     # A single long pause must not squeeze everything else against the axis.
