@@ -55,7 +55,7 @@ def main() -> None:
 def run_arm(arm: str, overrides: list[str], folder: Path) -> dict[str, Any]:
     """Everything up to the comparison in integers; accuracy on OpenVINO."""
     recipe = load_recipe(demo_recipe_path(), overrides)
-    stages = all_stages()
+    stages = all_stages(recipe)
     names = [stage.name for stage in stages]
     run_stages(recipe, folder, stages[: names.index(LAST_STAGE) + 1])
     report = json.loads((folder / COMPARISON).read_text(encoding="utf-8"))["sts"]

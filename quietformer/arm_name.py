@@ -6,13 +6,13 @@ from quietformer.recipe import Recipe
 
 
 def arm_name(recipe: Recipe) -> str:
-    """For example ``gates + penalty``, or ``distillation only`` where nothing is done."""
+    """For example ``gates + penalty``, ``distillation only`` or ``vanilla`` where nothing is done."""
     attention = recipe.attention
     parts = []
     if attention.softmax != "vanilla":
         parts.append(f"{attention.softmax.replace('_', ' ')} softmax")
     if attention.gate != "none":
         parts.append("gates")
-    if recipe.retrofit.penalty_weight > 0:
+    if (recipe.train or recipe.retrofit).penalty_weight > 0:
         parts.append("penalty")
-    return " + ".join(parts) or "distillation only"
+    return " + ".join(parts) or ("distillation only" if recipe.train is None else "vanilla")

@@ -28,6 +28,7 @@ from quietformer.commands import (
     quantize,
     retrofit,
     run,
+    train,
 )
 from quietformer.extras import describe_import_error
 from quietformer.gate import GateFailedError
@@ -81,7 +82,22 @@ def quietformer(
     """
 
 
-for _module in (demo, run, retrofit, inspect, export, calibrate, quantize, lint, build, bench, compare, data, doctor):
+for _module in (
+    demo,
+    run,
+    retrofit,
+    train,
+    inspect,
+    export,
+    calibrate,
+    quantize,
+    lint,
+    build,
+    bench,
+    compare,
+    data,
+    doctor,
+):
     _name = _module.__name__.rpartition(".")[2]
     app.command(_name)(getattr(_module, _name))
 

@@ -30,6 +30,7 @@ from quietformer.recipe_sections import (
     RetrofitSection,
     Section,
 )
+from quietformer.training_section import TrainSection
 
 DEMO_RECIPE = "minilm-retrofit.toml"
 
@@ -43,6 +44,8 @@ class Recipe(Section):
     attention: AttentionSection = AttentionSection()
     data: DataSection = DataSection()
     retrofit: RetrofitSection = RetrofitSection()
+    train: TrainSection | None = None
+    """Instead of ``retrofit``: the model is trained on a labelled task."""
     export: ExportSection = ExportSection()
     calibrate: CalibrateSection = CalibrateSection()
     quantize: QuantizeSection = QuantizeSection()
@@ -52,6 +55,7 @@ class Recipe(Section):
 
     @model_validator(mode="after")
     def _check_across_tables(self) -> Self:
+        self._check_training()
         profiles = self.quantize.profiles
         if self.engine is not None and "tensorrt" not in profiles:
             raise ValueError("[engine] is built from the 'tensorrt' profile, which quantize.profiles leaves out")
@@ -70,9 +74,28 @@ class Recipe(Section):
             raise ValueError(f"calibrate.length is {self.calibrate.length}, but export.length fixes it to {length}")
         return self
 
+    def _check_training(self) -> None:
+        if self.train is None:
+            if self.model.checkpoint is None:
+                raise ValueError("a model from scratch needs a [train] table")
+            return
+        if "retrofit" in self.model_fields_set:
+            raise ValueError("[train] and [retrofit] exclude each other; a recipe has one of them")
+        if self.model.architecture is not None:
+            reads_text = self.train.objective != "image_classification"
+            if reads_text != (self.model.tokenizer is not None):
+                needed = "needs a tokenizer" if reads_text else "reads no text, so it takes no tokenizer"
+                raise ValueError(f"objective '{self.train.objective}' {needed} in [model]")
+
+    def values(self) -> dict[str, Any]:
+        """The resolved recipe as plain values; without ``retrofit`` where the model is trained instead."""
+        return self.model_dump(
+            mode="json", exclude_none=True, exclude=None if self.train is None else {"retrofit": True}
+        )
+
     def to_toml(self) -> str:
         """The resolved recipe as TOML, every default spelt out; reading it back gives an equal recipe."""
-        return _to_toml(self.model_dump(mode="json", exclude_none=True))
+        return _to_toml(self.values())
 
 
 def demo_recipe_path() -> Path:

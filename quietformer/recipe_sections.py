@@ -35,10 +35,25 @@ class Section(BaseModel):
 
 
 class ModelSection(Section):
-    """``[model]``: where the float original comes from."""
+    """``[model]``: a checkpoint, or the description of a model to train from scratch."""
 
-    checkpoint: Annotated[str, Field(min_length=1)]
+    checkpoint: Annotated[str | None, Field(min_length=1)] = None
     """Checkpoint folder, or ``package:NAME`` for weights that an installed Python package ships."""
+    architecture: Annotated[str | None, Field(min_length=1)] = None
+    """``bert``, ``opt``, ``vit``, ``llama``, ...: a ``model_type`` of transformers."""
+    config: dict[str, bool | int | float | str] = {}
+    """Values of the architecture's config class; what is left out has the class's default."""
+    tokenizer: Annotated[str | None, Field(min_length=1)] = None
+    """Of a model from scratch: a folder with ``tokenizer.json``, ``vocab.json`` and ``merges.txt``, or ``vocab.txt``; or ``bpe:SIZE``, made
+    from the run's texts."""
+
+    @model_validator(mode="after")
+    def _check_source(self) -> Self:
+        if (self.checkpoint is None) == (self.architecture is None):
+            raise ValueError("give either checkpoint, or architecture for a model from scratch")
+        if self.checkpoint is not None and (self.config or self.tokenizer is not None):
+            raise ValueError("config and tokenizer belong to architecture; a checkpoint brings its own")
+        return self
 
 
 class AttentionSection(Section):
@@ -65,10 +80,12 @@ class AttentionSection(Section):
 
 
 class DataSection(Section):
-    """``[data]``: texts to distil from and to calibrate on; never the data of the task."""
+    """``[data]``: texts or images to learn from and to calibrate on; never the data of the task."""
 
     texts: Annotated[str, Field(min_length=1)] = DOCSTRINGS
     """File or folder of texts, ``hf:NAME:SPLIT``, or ``docstrings``."""
+    images: Annotated[str | None, Field(min_length=1)] = None
+    """File or folder of labelled images, training and evaluation splits, for a model that reads images."""
     column: str | None = None
     """Column of the texts in tables and JSON lines."""
     limit: Annotated[int | None, Field(ge=1)] = None

@@ -18,7 +18,7 @@ from quietformer.stages.build_engine import BuildEngine
 from quietformer.stages.calibrate_ranges import CalibrateRanges
 from quietformer.stages.compare_accuracy import CompareAccuracy
 from quietformer.stages.export_graph import ExportGraph
-from quietformer.stages.layout import LINT
+from quietformer.stages.layout import LINT, variants
 from quietformer.stages.lint_graphs import LintGraphs
 from quietformer.stages.measure_latency import MeasureLatency
 from quietformer.stages.measure_outliers import MeasureOutliers
@@ -26,25 +26,25 @@ from quietformer.stages.prepare_data import PrepareData
 from quietformer.stages.quantize_graphs import QuantizeGraphs
 from quietformer.stages.retrofit_model import RetrofitModel
 from quietformer.stages.stage import Stage
+from quietformer.stages.train_model import TrainModel
 from quietformer.stages.write_report import REPORT_JSON, REPORT_PAGE, WriteReport
 from quietformer.terminal_table import terminal_table
 
 
-def retrofit_stages() -> tuple[Stage, ...]:
-    """Up to the retrofitted checkpoint."""
+def learning_stages(recipe: Recipe) -> tuple[Stage, ...]:
+    """Up to the retrofitted or trained checkpoint."""
+    if recipe.train is not None:
+        return (PrepareData(), TrainModel(), MeasureOutliers("trained"))
     return (PrepareData(), MeasureOutliers("original"), RetrofitModel(), MeasureOutliers("retrofitted"))
 
 
-def all_stages() -> tuple[Stage, ...]:
+def all_stages(recipe: Recipe) -> tuple[Stage, ...]:
     """A whole run."""
     stages: tuple[Stage, ...] = (
-        *retrofit_stages(),
-        ExportGraph("original"),
-        ExportGraph("retrofitted"),
-        CalibrateRanges("original"),
-        CalibrateRanges("retrofitted"),
-        QuantizeGraphs("original"),
-        QuantizeGraphs("retrofitted"),
+        *learning_stages(recipe),
+        *(ExportGraph(variant) for variant in variants(recipe)),
+        *(CalibrateRanges(variant) for variant in variants(recipe)),
+        *(QuantizeGraphs(variant) for variant in variants(recipe)),
         LintGraphs(),
         BuildEngine(),
         CompareAccuracy(),
@@ -57,10 +57,10 @@ def run_recipe(recipe: Recipe, folder: Path, *, force: bool) -> None:
     """Run every stage, print the story and the report's place, then judge.
 
     Raises:
-        GateFailedError: the retrofitted model lost more than the recipe allows, or one of its graphs breaks a rule.
+        GateFailedError: the made model lost more than the recipe allows, or one of its graphs breaks a rule.
         ValueError, OSError, ImportError: see :func:`quietformer.pipeline.run_stages`.
     """
-    run_stages(recipe, folder, all_stages(), force=force)
+    run_stages(recipe, folder, all_stages(recipe), force=force)
     report = load_report(folder / REPORT_JSON)
     typer.echo(terminal_table(story_table(story(report))))
     for latency in report.latency:

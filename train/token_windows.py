@@ -83,6 +83,11 @@ def spread_windows(tokens_N: TokenArray, *, length: int, count: int) -> NDArray[
     return np.stack([tokens_N[start : start + length] for start in starts]).astype(np.int64)
 
 
+def as_batch(ids_BT: NDArray[np.int64]) -> Batch:
+    """``input_ids`` of rows without padding."""
+    return {"input_ids": torch.from_numpy(np.ascontiguousarray(ids_BT))}
+
+
 class TokenWindows:
     """Shuffled batches of windows, addressed by step.
 
@@ -137,7 +142,7 @@ class TokenWindows:
         Returns:
             ``input_ids``, int64 (B / num_parts, T).
         """
-        return {"input_ids": torch.from_numpy(self.rows(step)[part::num_parts].copy())}
+        return as_batch(self.rows(step)[part::num_parts])
 
     def _make_order(self, epoch: int) -> tuple[int, NDArray[np.int32]]:
         generator = np.random.default_rng((self._seed, epoch))

@@ -18,9 +18,11 @@ def retrofit(recipe: Recipe, *, out: Out = None, overrides: Overrides = None, fo
     """
     from quietformer.pipeline import run_stages
     from quietformer.recipe import load_recipe
-    from quietformer.whole_run import retrofit_stages
+    from quietformer.whole_run import learning_stages
 
     loaded = load_recipe(recipe, overrides or [])
+    if loaded.train is not None:
+        raise ValueError(f"{recipe} has a [train] table; run it with 'quietformer train {recipe}'")
     folder = out or Path("runs") / loaded.name
-    run_stages(loaded, folder, retrofit_stages(), force=force)
+    run_stages(loaded, folder, learning_stages(loaded), force=force)
     typer.echo(folder / "checkpoint")

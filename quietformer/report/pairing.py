@@ -23,13 +23,13 @@ class QuantizedPair:
 
 
 def compared_arm(report: RunReport, comparison: CompareReport) -> str | None:
-    """Name that the chosen arm's model goes by in a comparison; None when nothing was trained.
+    """Name that the chosen arm's model goes by in a comparison; None when nothing was trained, or when there is no other model to compare it with.
 
     A comparison may call it by the arm's name or just by one word such as ``retrofitted``.
     """
-    if report.chosen_arm is None:
-        return None
     names = {row.arm for row in comparison.rows} - {comparison.baseline.arm}
+    if report.chosen_arm is None or not names:
+        return None
     return report.chosen_arm.name if report.chosen_arm.name in names or len(names) != 1 else names.pop()
 
 

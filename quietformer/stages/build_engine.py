@@ -1,4 +1,4 @@
-"""Stage ``engine``: a TensorRT-RTX engine from the retrofitted model's ``tensorrt`` graph; needs no GPU."""
+"""Stage ``engine``: a TensorRT-RTX engine from the made model's ``tensorrt`` graph; needs no GPU."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Any
 
 from quietformer.progress import Job
 from quietformer.recipe import Recipe
-from quietformer.stages.layout import ENGINE, int8_graph
+from quietformer.stages.layout import ENGINE, int8_graph, made
 from quietformer.stages.stage import Run, Stage
 
 _PROFILE = "tensorrt"
@@ -35,7 +35,7 @@ class BuildEngine(Stage):
 
     def inputs(self, recipe: Recipe) -> Sequence[str]:
         """The graph."""
-        return (int8_graph("retrofitted", recipe, _PROFILE),)
+        return (int8_graph(made(recipe), recipe, _PROFILE),)
 
     def outputs(self, recipe: Recipe) -> Sequence[str]:
         """Engine and ``engine.json``."""
@@ -56,7 +56,7 @@ class BuildEngine(Stage):
         settings = run.recipe.engine
         assert settings is not None
         report = build_from_texts(
-            run.path(int8_graph("retrofitted", run.recipe, _PROFILE)),
+            run.path(int8_graph(made(run.recipe), run.recipe, _PROFILE)),
             run.path(ENGINE),
             compute_capabilities=settings.compute_capabilities,
             smallest=settings.min_shape,

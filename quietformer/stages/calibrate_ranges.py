@@ -13,13 +13,13 @@ from quietformer.stages.stage import Run, Stage
 
 
 class CalibrateRanges(Stage):
-    """Statistics of one of the two float graphs, on the same subsets for both."""
+    """Statistics of one of the float graphs, on the same subsets for both."""
 
     tools = ("onnxruntime", "numpy", "tokenizers")
 
     def __init__(self, variant: Variant) -> None:
         self._variant: Variant = variant
-        self.name = "calibrate" if variant == "retrofitted" else "original-calibrate"
+        self.name = "calibrate" if variant != "original" else "original-calibrate"
         self.title = f"ranges of the {variant} model's activations"
 
     def settings(self, recipe: Recipe) -> dict[str, Any]:

@@ -29,12 +29,14 @@ from quietformer.stages.layout import (
     COMPARISON,
     HELD_OUT_TEXTS,
     TRAIN_TEXTS,
-    VARIANTS,
     Variant,
+    baseline,
     calibration_cache,
     float_graph,
     int8_graph,
+    made,
     tokenizer,
+    variants,
 )
 from quietformer.stages.stage import Run, Stage
 
@@ -75,7 +77,7 @@ class CompareAccuracy(Stage):
     def inputs(self, recipe: Recipe) -> Sequence[str]:
         """Graphs, tokenizers and caches of both models, and the held-out texts."""
         names = [HELD_OUT_TEXTS, TRAIN_TEXTS, CHECKPOINT]
-        for variant in VARIANTS:
+        for variant in variants(recipe):
             names += [float_graph(variant), tokenizer(variant)]
             names += [int8_graph(variant, recipe, profile) for profile in recipe.quantize.profiles]
             names += [calibration_cache(variant, recipe, seed) for seed in recipe.calibrate.seeds]
@@ -94,7 +96,7 @@ class CompareAccuracy(Stage):
         from quietformer.task_opening import open_task, task_named
 
         reports = {}
-        original = run.path(float_graph("original"))
+        original = run.path(float_graph(baseline(run.recipe)))
         for name, settings in tasks_to_run(run.recipe).items():
             data = settings.data or str(run.path(HELD_OUT_TEXTS))
             with open_backend("onnxruntime", original) as float_original:
@@ -107,8 +109,8 @@ class CompareAccuracy(Stage):
                     length=run.recipe.calibrate.length,
                     window=settings.window if isinstance(settings, ClmSection) else None,
                 )
-            baseline, *candidates = _contenders(run)
-            report = compare(baseline, candidates, task, data=settings.data or "held-out texts", progress=job.tell)
+            first, *candidates = _contenders(run)
+            report = compare(first, candidates, task, data=settings.data or "held-out texts", progress=job.tell)
             report = replace(report, rows=tuple(_judged(row, report, settings) for row in report.rows))
             reports[name] = report.with_rows(*_simulated_rows(run, task, report, job=job))
         content = {name: report.to_dict() for name, report in reports.items()}
@@ -139,10 +141,10 @@ def _contenders(run: Run) -> list[Contender]:
             artifacts=(partial(open_backend, "onnxruntime", run.path(float_graph(variant))),),
             gated=False,
         )
-        for variant in VARIANTS
+        for variant in variants(recipe)
     ]
     further_seeds = recipe.calibrate.seeds[1:]
-    for variant in VARIANTS:
+    for variant in variants(recipe):
         for profile in recipe.quantize.profiles:
             for place, backend in enumerate(BACKENDS_OF_PROFILE[profile]):
                 served = partial(open_backend, backend, run.path(int8_graph(variant, recipe, profile)))
@@ -175,14 +177,15 @@ def _simulated_rows(run: Run, task: Task, report: CompareReport, *, job: Job) ->
         return
     from train.simulated_model import simulated_model
 
-    job.tell(f"{task.name}: retrofitted W8A8 {SIMULATED_PROFILE}, simulated in PyTorch")
+    variant = made(run.recipe)
+    job.tell(f"{task.name}: {variant} W8A8 {SIMULATED_PROFILE}, simulated in PyTorch")
     plan = CalibrationPlan(
         method=calibration.method,
         batches=calibration.batches,
         batch_size=calibration.batch_size,
         length=calibration.length,
     )
-    graph = run.path(float_graph("retrofitted"))
+    graph = run.path(float_graph(variant))
     batches, _ = calibration_feeds(graph, run.path(TRAIN_TEXTS), plan, seed=calibration.seeds[0])
     with simulated_model(
         run.path(CHECKPOINT), batches, profile=SIMULATED_PROFILE, method=calibration.method, weights=weights
@@ -190,7 +193,7 @@ def _simulated_rows(run: Run, task: Task, report: CompareReport, *, job: Job) ->
         result = task.evaluate(infer)
     yield compare_row(
         [result.score],
-        arm="retrofitted",
+        arm=variant,
         backend="pytorch",
         precision="W8A8",
         profile=SIMULATED_PROFILE,

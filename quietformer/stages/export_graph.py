@@ -15,13 +15,13 @@ from quietformer.stages.stage import Run, Stage
 
 
 class ExportGraph(Stage):
-    """PyTorch to ONNX for one of the two models."""
+    """PyTorch to ONNX for one of the models."""
 
     tools = ("torch", "transformers", "onnx", "onnxscript", "onnxruntime")
 
     def __init__(self, variant: Variant) -> None:
         self._variant: Variant = variant
-        self.name = "export" if variant == "retrofitted" else "original-export"
+        self.name = "export" if variant != "original" else "original-export"
         self.title = f"{variant} model to ONNX"
 
     def settings(self, recipe: Recipe) -> dict[str, Any]:
@@ -33,8 +33,8 @@ class ExportGraph(Stage):
         return original_source(recipe) if self._variant == "original" else {}
 
     def inputs(self, recipe: Recipe) -> Sequence[str]:
-        """The retrofitted checkpoint."""
-        return (CHECKPOINT,) if self._variant == "retrofitted" else ()
+        """The made checkpoint."""
+        return (CHECKPOINT,) if self._variant != "original" else ()
 
     def outputs(self, recipe: Recipe) -> Sequence[str]:
         """Graph, weights outside of it where they are large, tokenizer, and what the checks found."""

@@ -1,4 +1,4 @@
-"""Where artifacts lie in a run directory: the retrofitted model's at the top, the original's under ``original/``."""
+"""Where artifacts lie in a run directory: the made model's at the top, the original's under ``original/`` where there is one."""
 
 from __future__ import annotations
 
@@ -6,8 +6,7 @@ from typing import Literal
 
 from quietformer.recipe import Recipe
 
-Variant = Literal["original", "retrofitted"]
-VARIANTS: tuple[Variant, ...] = ("original", "retrofitted")
+Variant = Literal["original", "retrofitted", "trained"]
 
 TRAIN_TEXTS = "data/train.jsonl"
 VALIDATION_TEXTS = "data/choosing.jsonl"
@@ -15,7 +14,11 @@ VALIDATION_TEXTS = "data/choosing.jsonl"
 HELD_OUT_TEXTS = "data/held-out.jsonl"
 CHECKPOINT = "checkpoint"
 TRAINING = "training"
-"""What an interrupted retrofit resumes from; gone when it is done."""
+"""What an interrupted training resumes from; gone when it is done."""
+TRAIN_RESULT = "train.json"
+"""Outcome of every seed."""
+TRAIN_LOG = "train.log.jsonl"
+TENSORBOARD = "tensorboard"
 RETROFIT_RESULT = "retrofit.json"
 RETROFIT_LOG = "retrofit.log.jsonl"
 """Scalars of every update and evaluation."""
@@ -27,8 +30,23 @@ LINT = "lint.json"
 REPORT = "report"
 
 
+def variants(recipe: Recipe) -> tuple[Variant, ...]:
+    """The models of a run: the original and what the retrofit made of it, or the one that was trained."""
+    return ("original", "retrofitted") if recipe.train is None else ("trained",)
+
+
+def baseline(recipe: Recipe) -> Variant:
+    """The model whose float graph everything is compared with."""
+    return variants(recipe)[0]
+
+
+def made(recipe: Recipe) -> Variant:
+    """The model that the run makes."""
+    return variants(recipe)[-1]
+
+
 def in_variant(variant: Variant, name: str) -> str:
-    """An artifact's name for one of the two models."""
+    """An artifact's name for one of the models."""
     return f"original/{name}" if variant == "original" else name
 
 

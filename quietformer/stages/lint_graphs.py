@@ -1,4 +1,4 @@
-"""Stage ``lint``: the retrofitted model's W8A8 graphs against the rules of their profiles."""
+"""Stage ``lint``: the made model's W8A8 graphs against the rules of their profiles."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from deploy.files import write_atomically
 from deploy.lint import lint
 from quietformer.progress import Job
 from quietformer.recipe import Recipe
-from quietformer.stages.layout import LINT, int8_graph
+from quietformer.stages.layout import LINT, int8_graph, made
 from quietformer.stages.stage import Run, Stage
 
 
@@ -28,7 +28,7 @@ class LintGraphs(Stage):
 
     def inputs(self, recipe: Recipe) -> Sequence[str]:
         """The W8A8 graphs."""
-        return tuple(int8_graph("retrofitted", recipe, profile) for profile in recipe.quantize.profiles)
+        return tuple(int8_graph(made(recipe), recipe, profile) for profile in recipe.quantize.profiles)
 
     def outputs(self, recipe: Recipe) -> Sequence[str]:
         """One JSON file."""
@@ -38,7 +38,8 @@ class LintGraphs(Stage):
         """Lint each graph for its own profile."""
         findings = {
             profile: [
-                asdict(finding) for finding in lint(run.path(int8_graph("retrofitted", run.recipe, profile)), profile)
+                asdict(finding)
+                for finding in lint(run.path(int8_graph(made(run.recipe), run.recipe, profile)), profile)
             ]
             for profile in run.recipe.quantize.profiles
         }

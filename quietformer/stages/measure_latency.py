@@ -13,7 +13,7 @@ from deploy.files import write_atomically
 from deploy.text_data import read_texts
 from quietformer.progress import Job
 from quietformer.recipe import Recipe
-from quietformer.stages.layout import HELD_OUT_TEXTS, LATENCY, float_graph, int8_graph, tokenizer
+from quietformer.stages.layout import HELD_OUT_TEXTS, LATENCY, baseline, float_graph, int8_graph, made, tokenizer
 from quietformer.stages.stage import Run, Stage
 from quietformer.text_shape import parse_shape
 
@@ -23,7 +23,7 @@ _NUM_TEXTS = 64
 
 
 class MeasureLatency(Stage):
-    """The float original on both backends against the retrofitted model in INT8."""
+    """The float baseline on both backends against the made model in INT8."""
 
     name = "bench"
     title = "latency, float and INT8 in turns"
@@ -35,8 +35,8 @@ class MeasureLatency(Stage):
 
     def inputs(self, recipe: Recipe) -> Sequence[str]:
         """The graphs that are measured, and texts to feed them."""
-        graphs = [int8_graph("retrofitted", recipe, profile) for profile, _ in _candidates(recipe)]
-        return (float_graph("original"), tokenizer("original"), *graphs, HELD_OUT_TEXTS)
+        graphs = [int8_graph(made(recipe), recipe, profile) for profile, _ in _candidates(recipe)]
+        return (float_graph(baseline(recipe)), tokenizer(baseline(recipe)), *graphs, HELD_OUT_TEXTS)
 
     def outputs(self, recipe: Recipe) -> Sequence[str]:
         """One JSON file, a report per shape."""
@@ -47,7 +47,7 @@ class MeasureLatency(Stage):
         from quietformer.graph_text import graph_text
 
         recipe = run.recipe
-        original = run.path(float_graph("original"))
+        original = run.path(float_graph(baseline(recipe)))
         text = graph_text(original)
         texts = read_texts(run.path(HELD_OUT_TEXTS), limit=_NUM_TEXTS)
         opened = [
@@ -55,7 +55,7 @@ class MeasureLatency(Stage):
             ("float on openvino", "openvino", original),
         ]
         opened += [
-            (f"INT8 on {backend}", backend, run.path(int8_graph("retrofitted", recipe, profile)))
+            (f"INT8 on {backend}", backend, run.path(int8_graph(made(recipe), recipe, profile)))
             for profile, backend in _candidates(recipe)
         ]
         reports = []

@@ -18,13 +18,13 @@ _NUM_TEXTS = 128
 
 
 class MeasureOutliers(Stage):
-    """Outlier metrics of one of the two models, on the same texts."""
+    """Outlier metrics of one of the models, on the same texts."""
 
     tools = ("torch", "transformers")
 
     def __init__(self, variant: Variant) -> None:
         self._variant: Variant = variant
-        self.name = "outliers" if variant == "retrofitted" else "original-outliers"
+        self.name = "outliers" if variant != "original" else "original-outliers"
         self.title = f"largest values and kurtosis of the {variant} model"
 
     def settings(self, recipe: Recipe) -> dict[str, Any]:
@@ -36,7 +36,7 @@ class MeasureOutliers(Stage):
         return original_source(recipe) if self._variant == "original" else {}
 
     def inputs(self, recipe: Recipe) -> Sequence[str]:
-        """Texts, and the retrofitted checkpoint."""
+        """Texts, and the made checkpoint."""
         return (HELD_OUT_TEXTS,) if self._variant == "original" else (HELD_OUT_TEXTS, CHECKPOINT)
 
     def outputs(self, recipe: Recipe) -> Sequence[str]:

@@ -18,6 +18,7 @@ def original_folder(recipe: Recipe) -> Path:
         ImportError: the package that should hold it is not installed.
         ValueError: the package holds no checkpoint, or several.
     """
+    assert recipe.model.checkpoint is not None
     return resolve_checkpoint(recipe.model.checkpoint)
 
 
@@ -42,7 +43,10 @@ def original_tokenizer(recipe: Recipe) -> Path:
 
 def _check_lengths(recipe: Recipe, folder: Path) -> None:
     positions = read_positions(folder)
-    lengths = {"retrofit.max_length": recipe.retrofit.max_length, "calibrate.length": recipe.calibrate.length}
+    trained = {"retrofit.max_length": recipe.retrofit.max_length}
+    if recipe.train is not None:
+        trained = {"train.length": recipe.train.length}
+    lengths = {**trained, "calibrate.length": recipe.calibrate.length}
     if recipe.export.length != "dynamic":
         lengths["export.length"] = recipe.export.length
     lengths |= {f"bench.shapes, {shape}": parse_shape(shape)[1] for shape in recipe.bench.shapes}

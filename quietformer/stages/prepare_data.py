@@ -43,6 +43,10 @@ class PrepareData(Stage):
         identity = data_identity(recipe.data.texts, column=recipe.data.column)
         return {"texts": hashlib.sha256(json.dumps(identity, sort_keys=True).encode()).hexdigest()}
 
+    def reason_to_skip(self, recipe: Recipe) -> str | None:
+        """A model of images reads no text."""
+        return "the recipe's data is images" if recipe.data.images is not None else None
+
     def outputs(self, recipe: Recipe) -> Sequence[str]:
         """Three files of JSON lines."""
         return (TRAIN_TEXTS, VALIDATION_TEXTS, HELD_OUT_TEXTS)

@@ -15,13 +15,13 @@ from quietformer.stages.stage import Run, Stage
 
 
 class QuantizeGraphs(Stage):
-    """Q/DQ graphs of one of the two models."""
+    """Q/DQ graphs of one of the models."""
 
     tools = ("onnx", "numpy")
 
     def __init__(self, variant: Variant) -> None:
         self._variant: Variant = variant
-        self.name = "quantize" if variant == "retrofitted" else "original-quantize"
+        self.name = "quantize" if variant != "original" else "original-quantize"
         self.title = f"W8A8 graphs of the {variant} model"
 
     def settings(self, recipe: Recipe) -> dict[str, Any]:

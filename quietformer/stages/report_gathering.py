@@ -17,11 +17,13 @@ from deploy.ranges import choose_range
 from quietformer.arm_name import arm_name
 from quietformer.manifest import Manifest
 from quietformer.model_facts import model_facts, now
+from quietformer.recipe_sections import Section
 from quietformer.report.content import (
     Arm,
     ArtifactFacts,
     EngineFacts,
     ExportFacts,
+    ModelFacts,
     ParityRow,
     RunReport,
     SiteRange,
@@ -35,13 +37,17 @@ from quietformer.stages.layout import (
     LINT,
     RETROFIT_LOG,
     RETROFIT_RESULT,
-    VARIANTS,
+    TRAIN_LOG,
+    TRAIN_RESULT,
     Variant,
+    baseline,
     calibration_cache,
     export_facts,
     float_graph,
     int8_graph,
+    made,
     outliers,
+    variants,
 )
 from quietformer.stages.original_checkpoint import original_folder
 from quietformer.stages.stage import Run
@@ -55,23 +61,23 @@ def gather_report(run: Run) -> RunReport:
         ValueError: a file does not hold what its stage writes.
     """
     recipe = run.recipe
-    cache = CalibrationCache.load(run.path(calibration_cache("retrofitted", recipe, recipe.calibrate.seeds[0])))
+    cache = CalibrationCache.load(run.path(calibration_cache(made(recipe), recipe, recipe.calibrate.seeds[0])))
     return RunReport(
-        model=model_facts(original_folder(recipe), source=recipe.model.checkpoint),
+        model=_model(run),
         created=now(),
         machine=machine_facts(),
         arms=(_arm(run),),
-        outliers_before=_json(run.path(outliers("original"))),
+        outliers_before=_json(run.path(outliers("original"))) if baseline(recipe) != made(recipe) else None,
         comparisons=_comparisons(run),
         latency=tuple(TypeAdapter(list[BenchReport]).validate_python(_json(run.path(LATENCY)))),
-        ranges_before=_ranges(run, "original"),
-        ranges_after=_ranges(run, "retrofitted"),
+        ranges_before=_ranges(run, "original") if baseline(recipe) != made(recipe) else (),
+        ranges_after=_ranges(run, made(recipe)),
         calibration=_calibration(cache),
         export=_export(run),
         artifacts=_artifacts(run),
         engines=_engines(run),
         notes=(*_lint_notes(run), *cache.warnings()),
-        recipe=recipe.model_dump(mode="json", exclude_none=True),
+        recipe=recipe.values(),
     )
 
 
@@ -79,17 +85,29 @@ def _json(path: Path) -> Any:
     return json.loads(path.read_text(encoding="utf-8"))
 
 
+def _model(run: Run) -> ModelFacts:
+    """The original, or what was trained from scratch."""
+    if run.recipe.model.checkpoint is not None:
+        return model_facts(original_folder(run.recipe), source=run.recipe.model.checkpoint)
+    return model_facts(run.path(CHECKPOINT), source=run.recipe.name)
+
+
 def _arm(run: Run) -> Arm:
-    result = _json(run.path(RETROFIT_RESULT))
+    train = run.recipe.train
+    settings: Section
+    if train is None:
+        result, log, settings = _json(run.path(RETROFIT_RESULT)), RETROFIT_LOG, run.recipe.retrofit
+    else:
+        result, log, settings = _json(run.path(TRAIN_RESULT))[0], TRAIN_LOG, train
     return Arm(
         name=arm_name(run.recipe),
         chosen=True,
         attention=run.recipe.attention.settings().to_dict(),
         steps=result["steps"],
         seconds=result["seconds"],
-        settings=run.recipe.retrofit.model_dump(mode="json"),
-        history=read_history(run.path(RETROFIT_LOG)),
-        outliers=_json(run.path(outliers("retrofitted"))),
+        settings=settings.model_dump(mode="json"),
+        history=read_history(run.path(log)),
+        outliers=_json(run.path(outliers(made(run.recipe)))),
     )
 
 
@@ -126,12 +144,12 @@ def _calibration(cache: CalibrationCache) -> dict[str, Any]:
 
 def _export(run: Run) -> ExportFacts:
     """The export ended well, so the graph has only standard operators and one attention pattern per layer."""
-    facts = _json(run.path(export_facts("retrofitted")))
+    facts = _json(run.path(export_facts(made(run.recipe))))
     return ExportFacts(
         opset=facts["opset"],
         lowering=run.recipe.export.lowering,
         only_standard_operators=True,
-        attention_patterns=read_info(run.path(float_graph("retrofitted"))).num_layers,
+        attention_patterns=read_info(run.path(float_graph(made(run.recipe)))).num_layers,
         parity=tuple(
             ParityRow(batch=row["batch"], length=row["length"], largest_difference=row["max_difference"])
             for row in facts["parity"]
@@ -146,11 +164,11 @@ def _artifacts(run: Run) -> tuple[ArtifactFacts, ...]:
         name: sha for record in Manifest.load(run.folder).stages.values() for name, sha in record.artifacts.items()
     }
     found: list[tuple[Any, str, str]] = [
-        ("checkpoint", name, "retrofitted")
+        ("checkpoint", name, made(recipe))
         for name in hashes
         if name.startswith(CHECKPOINT) and name.endswith("tensors")
     ]
-    for variant in VARIANTS:
+    for variant in variants(recipe):
         found.append(("float graph", float_graph(variant), variant))
         found.append(("calibration", calibration_cache(variant, recipe, recipe.calibrate.seeds[0]), variant))
         found += [

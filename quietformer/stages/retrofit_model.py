@@ -12,7 +12,6 @@ import numpy as np
 from deploy.encoding import TextEncoder
 from deploy.files import write_atomically
 from deploy.text_data import read_texts
-from quietformer.manifest import describe_change, hash_paths
 from quietformer.progress import Job
 from quietformer.recipe import Recipe
 from quietformer.stages.layout import (
@@ -25,9 +24,7 @@ from quietformer.stages.layout import (
 )
 from quietformer.stages.original_checkpoint import original_folder, original_source, original_tokenizer
 from quietformer.stages.stage import Run, Stage
-
-_MADE_FOR = f"{TRAINING}/made-for.json"
-"""What unfinished training belongs to."""
+from quietformer.stages.unfinished_training import claim_training
 
 
 class RetrofitModel(Stage):
@@ -65,7 +62,7 @@ class RetrofitModel(Stage):
         from train.retrofit_settings import RetrofitSettings
 
         recipe, original = run.recipe, original_folder(run.recipe)
-        self._claim_training(run)
+        claim_training(run, self)
         settings = RetrofitSettings.from_dict(recipe.retrofit.model_dump())
         encoder = TextEncoder(original_tokenizer(recipe), max_length=settings.max_length)
         teacher, student = load(original), load(original)
@@ -87,28 +84,6 @@ class RetrofitModel(Stage):
     def clean_up(self, run: Run) -> None:
         """Drop the training checkpoints."""
         shutil.rmtree(run.path(TRAINING), ignore_errors=True)
-
-    def _claim_training(self, run: Run) -> None:
-        """Go on with unfinished training only if it is this one.
-
-        Raises:
-            FileExistsError: it belongs to other settings or other data, and ``--force`` is not set.
-        """
-        made_for = {
-            "settings": self.settings(run.recipe),
-            "made_from": self.sources(run.recipe) | hash_paths(run.folder, self.inputs(run.recipe)),
-        }
-        marker = run.path(_MADE_FOR)
-        if marker.is_file():
-            change = describe_change(json.loads(marker.read_text(encoding="utf-8")), made_for)
-            if change and not run.force:
-                raise FileExistsError(
-                    f"{marker.parent} holds an unfinished retrofit with other settings: {change}.\n"
-                    "Pass --force to throw it away, or another --out."
-                )
-            if change:
-                shutil.rmtree(marker.parent)
-        write_atomically(marker, json.dumps(made_for, indent=1) + "\n")
 
 
 def _texts_to_learn_from(run: Run) -> list[str]:

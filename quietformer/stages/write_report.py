@@ -28,7 +28,7 @@ class WriteReport(Stage):
 
     def settings(self, recipe: Recipe) -> dict[str, Any]:
         """The whole recipe is shown."""
-        return recipe.model_dump(mode="json", exclude_none=True)
+        return recipe.values()
 
     def inputs(self, recipe: Recipe) -> Sequence[str]:
         """Whatever the stages that were not skipped leave."""

@@ -13,7 +13,7 @@ from quietformer.cli import app
 from quietformer.gate import GateFailedError
 
 COMMANDS = (
-    "demo", "run", "retrofit", "inspect", "export", "calibrate", "quantize", "lint", "build", "bench", "compare",
+    "demo", "run", "retrofit", "train", "inspect", "export", "calibrate", "quantize", "lint", "build", "bench", "compare",
     "data", "doctor",
 )  # fmt: skip
 HEAVY = (

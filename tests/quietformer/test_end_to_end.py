@@ -116,7 +116,7 @@ KILLED_IN_THE_MIDDLE = textwrap.dedent("""
     from quietformer.whole_run import all_stages
 
     recipe, folder, name = sys.argv[1:]
-    stages = all_stages()
+    stages = all_stages(load_recipe(Path(recipe)))
     stage = next(stage for stage in stages if stage.name == name)
     work = stage.work
 

@@ -32,7 +32,7 @@ class Write(Stage):
         return {"steps": recipe.retrofit.steps}
 
     def sources(self, recipe: Recipe) -> dict[str, str]:
-        source = Path(recipe.model.checkpoint)
+        source = Path(str(recipe.model.checkpoint))
         return {"checkpoint": hash_source(source)} if source.exists() else {}
 
     def outputs(self, recipe: Recipe) -> Sequence[str]:

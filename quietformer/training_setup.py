@@ -1,0 +1,60 @@
+"""Everything that a ``[train]`` recipe needs to train: the model's description, its task, and batches by seed."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from quietformer.recipe import Recipe
+from train.architecture import ModelDescription, build_model
+from train.learning_task import LearningTask
+from train.optimizer_update import BatchSource
+from train.penalty import PenaltySettings
+from train.text_batches import Batch
+from train.validation import Validation, ValidationSettings
+
+_CALIBRATION_FROM = 10**9
+"""Update from which calibration batches are taken: training data in an order that no run reaches."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class TrainingSetup:
+    """What one objective makes of a recipe and its data."""
+
+    description: ModelDescription
+    task: Callable[[Any], LearningTask]
+    """From the bare model."""
+    batches: Callable[[int], BatchSource]
+    """Training batches of a seed."""
+    validation_batches: Sequence[Batch]
+    companions: Path
+    """Folder of the files that travel with the checkpoint: tokenizer or image preprocessing."""
+
+    def model(self, recipe: Recipe, *, seed: int) -> Any:
+        """The fresh, converted model of a seed."""
+        return build_model(self.description, recipe.attention.settings(), seed=seed)
+
+    def validation(self, recipe: Recipe, task: LearningTask, source: BatchSource) -> Validation:
+        """What the run is measured by."""
+        assert recipe.train is not None
+        count = recipe.train.calibration_batches
+        return Validation(
+            task,
+            self.validation_batches,
+            calibration=[source.batch(_CALIBRATION_FROM + index) for index in range(count)],
+            settings=ValidationSettings(
+                profiles=recipe.train.evaluation_profiles,
+                weight_bits=recipe.train.weight_bits,
+                activation_bits=recipe.train.activation_bits,
+            ),
+        )
+
+
+def penalty_of(recipe: Recipe) -> PenaltySettings | None:
+    """The outlier penalty that a recipe's ``[train]`` asks for."""
+    settings = recipe.train
+    if settings is None or not settings.penalty_weight:
+        return None
+    return PenaltySettings(width=settings.penalty_width, power=settings.penalty_power, knee=settings.penalty_knee)
