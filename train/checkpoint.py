@@ -2,7 +2,8 @@
 
 ``load`` builds the architecture named in the config, gives it the attention of its settings, and copies every weight
 by name: a weight that is missing, left over or of another shape is an error, never a fresh initialisation. ``save``
-writes a folder that ``load`` reproduces bit for bit, with tokenizer and pooling files beside the weights.
+writes a folder that ``load`` reproduces bit for bit, with the files of tokenizer, image preprocessing and pooling beside the weights.
+Folders as timm writes them are read too: a ``config.json`` with ``architecture`` instead of ``model_type``.
 """
 
 from __future__ import annotations
@@ -13,8 +14,12 @@ from typing import Literal, cast
 
 import torch
 import transformers
-from transformers import AutoConfig, PreTrainedConfig, PreTrainedModel
-from transformers.models.auto.modeling_auto import MODEL_FOR_MASKED_LM_MAPPING, MODEL_MAPPING
+from transformers import CONFIG_MAPPING, PreTrainedConfig, PreTrainedModel
+from transformers.models.auto.modeling_auto import (
+    MODEL_FOR_IMAGE_CLASSIFICATION_MAPPING,
+    MODEL_FOR_MASKED_LM_MAPPING,
+    MODEL_MAPPING,
+)
 from transformers.utils import logging as transformers_logging
 
 from train.checkpoint_files import (
@@ -32,6 +37,7 @@ from train.convert import attach_settings, check_convertible, settings_in_config
 from train.families import family_of_type, layers_of
 from train.gates import Gate
 from train.settings import AttentionSettings
+from train.timm_attention import TIMM_MODEL_TYPE, require_timm
 
 __all__ = [
     "Head",
@@ -53,8 +59,8 @@ def load(path: Path, *, head: Head = "auto") -> PreTrainedModel:
 
     Args:
         path: checkpoint folder; see ``resolve_checkpoint`` for other spellings.
-        head: ``auto``: the architecture that the config names (the bare encoder where it names none); ``none``: the
-            bare encoder; ``masked-lm``: the encoder with its masked-language-model head.
+        head: ``auto``: the architecture that the config names (where it names none: of timm's folders the classifier that they
+            have, else the bare encoder); ``none``: the bare encoder; ``masked-lm``: the encoder with its masked-language-model head.
 
     Raises:
         FileNotFoundError: the folder, its config or its weights are missing.
@@ -116,21 +122,23 @@ def _save_pretrained(model: PreTrainedModel, folder: Path) -> None:
 
 
 def _read_config(path: Path) -> tuple[PreTrainedConfig, AttentionSettings]:
-    model_type = read_config_file(path).get("model_type")
+    values = read_config_file(path)
+    model_type = values.get("model_type", TIMM_MODEL_TYPE if "architecture" in values else None)
     if not isinstance(model_type, str):
         raise ValueError(f"{path / CONFIG_FILE} names no 'model_type' that is a string")  # noqa: TRY004
     try:
-        family_of_type(model_type)
-        config = _parse_config(path)
+        if family_of_type(model_type).replaced_attention == "timm":
+            require_timm()
+        config = _parse_config(path, model_type)
         check_convertible(config)
         return config, settings_in_config(config) or AttentionSettings()
     except (ValueError, TypeError) as error:
         raise ValueError(f"{path / CONFIG_FILE}: {error}") from error
 
 
-def _parse_config(path: Path) -> PreTrainedConfig:
+def _parse_config(path: Path, model_type: str) -> PreTrainedConfig:
     try:
-        return cast("PreTrainedConfig", AutoConfig.from_pretrained(path, local_files_only=True))
+        return CONFIG_MAPPING[model_type].from_pretrained(path, local_files_only=True)
     except Exception as error:  # a wrong value fails wherever the library first uses it, with any type
         raise ValueError(_in_one_line(error)) from error
 
@@ -154,6 +162,8 @@ def _architecture(config: PreTrainedConfig, head: Head, path: Path) -> type[PreT
     if head == "masked-lm":
         return cast("type[PreTrainedModel]", MODEL_FOR_MASKED_LM_MAPPING[type(config)])
     names = config.architectures or []
+    if head == "auto" and not names and config.model_type == TIMM_MODEL_TYPE and config.num_labels:
+        return cast("type[PreTrainedModel]", MODEL_FOR_IMAGE_CLASSIFICATION_MAPPING[type(config)])
     if head == "none" or not names:
         return cast("type[PreTrainedModel]", MODEL_MAPPING[type(config)])
     found = getattr(transformers, str(names[0]), None)

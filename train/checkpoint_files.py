@@ -35,6 +35,7 @@ _COMPANIONS = (
     "modules.json",
     "sentence_bert_config.json",
     "config_sentence_transformers.json",
+    "preprocessor_config.json",
 )
 _OFFSET_POSITIONS = frozenset({"roberta", "xlm-roberta", "camembert"})
 """Model types whose positions start after the padding id."""
@@ -183,7 +184,7 @@ def read_pooling(path: Path) -> Literal["mean", "cls"] | None:
 
 
 def copy_companions(source: Path, target: Path) -> None:
-    """Copy the tokenizer and sentence-transformers files that ``source`` has into the folder ``target``."""
+    """Copy the tokenizer, image preprocessing and sentence-transformers files that ``source`` has into the folder ``target``."""
     for name in _COMPANIONS:
         if (source / name).is_file():
             shutil.copyfile(source / name, target / name)

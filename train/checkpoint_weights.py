@@ -12,9 +12,11 @@ import torch
 from torch import nn
 from transformers import PreTrainedModel
 
+from train.families import family_of
+
 _LEGACY_NAMES = (
-    (re.compile(r"LayerNorm\.gamma$"), "LayerNorm.weight"),
-    (re.compile(r"LayerNorm\.beta$"), "LayerNorm.bias"),
+    (r"LayerNorm\.gamma$", "LayerNorm.weight"),
+    (r"LayerNorm\.beta$", "LayerNorm.bias"),
 )
 """Names that checkpoints converted from TensorFlow still carry."""
 _UNREAD_NAMES = re.compile(r"(^|\.)(position_ids|token_type_ids)$|(^|\.)pooler\.|^cls\.seq_relationship\.")
@@ -54,12 +56,12 @@ def fit_weights(
     Raises:
         ValueError: a weight is missing, left over, quantized, not finite, or of another shape than the config asks for.
     """
-    prefix = f"{model.base_model_prefix}."
+    family, prefix = family_of(model), f"{model.base_model_prefix}."
     targets = model.state_dict(keep_vars=True)
     filled: set[int] = set()
     left_over = []
     for name, tensor in weights.items():
-        target = _target_of(name, targets, prefix)
+        target = _target_of(name, targets, prefix, former_names=(*_LEGACY_NAMES, *family.former_names))
         if target is None:
             left_over.append(name)
             continue
@@ -77,6 +79,9 @@ def fit_weights(
     has_prefix = any(name.startswith(prefix) for name in weights)
     if task_weights_unread and has_prefix:
         left_over = [name for name in left_over if name.startswith(prefix)]
+    if task_weights_unread:
+        classifiers = tuple(f"{path}." for path in family.classifiers)
+        left_over = [name for name in left_over if not name.removeprefix(prefix).startswith(classifiers)]
     if left_over := [name for name in left_over if not _UNREAD_NAMES.search(name)]:
         raise ValueError(
             f"{path} holds {len(left_over)} weights that {type(model).__name__} with its attention settings "
@@ -84,9 +89,11 @@ def fit_weights(
         )
 
 
-def _target_of(name: str, targets: dict[str, torch.Tensor], prefix: str) -> torch.Tensor | None:
-    for pattern, current in _LEGACY_NAMES:
-        name = pattern.sub(current, name)
+def _target_of(
+    name: str, targets: dict[str, torch.Tensor], prefix: str, *, former_names: Iterable[tuple[str, str]]
+) -> torch.Tensor | None:
+    for pattern, current in former_names:
+        name = re.sub(pattern, current, name)
     return next((targets[key] for key in (name, prefix + name, name.removeprefix(prefix)) if key in targets), None)
 
 

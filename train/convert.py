@@ -13,9 +13,11 @@ import torch
 from transformers import PreTrainedModel
 
 from train.attention import ATTENTION_NAME, attach_attention, register_attention
-from train.families import family_of_config, layers_of
+from train.families import family_of, family_of_config, layers_of, num_heads_of
 from train.gates import build_gate
+from train.patch_norm import add_patch_norm_
 from train.settings import AttentionSettings
+from train.timm_attention import replace_attention_
 
 CONFIG_KEY = "quietformer"
 
@@ -67,11 +69,15 @@ def attach_settings(model: PreTrainedModel, settings: AttentionSettings, *, seed
     """As :func:`convert` without recording the settings or minding earlier ones: what loading a checkpoint needs."""
     check_convertible(model.config)
     register_attention()
+    if family_of(model).replaced_attention == "timm":
+        replace_attention_(model)
+    if settings.patch_norm:
+        add_patch_norm_(model)
     generator = torch.Generator().manual_seed(seed)
     for layer in layers_of(model):
         gate = build_gate(
             settings,
-            num_heads=model.config.num_attention_heads,
+            num_heads=num_heads_of(model),
             hidden_size=layer.query.linear.in_features,
             generator=generator,
         )

@@ -31,10 +31,17 @@ __all__ = [
     "family_of_config",
     "family_of_type",
     "final_norm_of",
+    "hidden_size_of",
     "layers_of",
     "norms_of",
+    "num_heads_of",
+    "patch_norm_of",
     "supported_model_types",
 ]
+
+
+PATCH_NORM_NAME = "patch_norm"
+"""The norm after the patch embedding, as a submodule of it."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -146,30 +153,50 @@ def _modules_of(layer: nn.Module, family: Family) -> LayerModules:
     )
 
 
+def num_heads_of(model: PreTrainedModel) -> int:
+    """Heads of queries in each layer, by the config or, where it does not say, by the first attention module."""
+    counted = getattr(model.config, "num_attention_heads", None) or layers_of(model)[0].attention.num_heads
+    assert isinstance(counted, int)
+    return counted
+
+
+def hidden_size_of(model: PreTrainedModel) -> int:
+    """Features of the hidden state; raises as :func:`family_of_config`."""
+    return layers_of(model)[0].query.linear.in_features
+
+
 def embedding_norm_of(model: PreTrainedModel) -> nn.Module | None:
-    """The norm of the embedding sum, where the family has one; raises as :func:`family_of_config`."""
-    path = family_of(model).embedding_norm
-    return None if path is None else model.base_model.get_submodule(path)
+    """The norm of the embedding sum, where the model has one; raises as :func:`family_of_config`."""
+    return _norm_if_any(model, family_of(model).embedding_norm)
 
 
 def final_norm_of(model: PreTrainedModel) -> nn.Module | None:
     """The norm after the last layer, where the model has one; raises as :func:`family_of_config`."""
-    path = family_of(model).final_norm
+    return _norm_if_any(model, family_of(model).final_norm)
+
+
+def patch_norm_of(model: PreTrainedModel) -> nn.Module | None:
+    """The norm after the patch embedding, which :mod:`train.patch_norm` adds; raises as :func:`family_of_config`."""
+    path = family_of(model).patch_embedding
+    return None if path is None else _norm_if_any(model, f"{path}.{PATCH_NORM_NAME}")
+
+
+def norms_of(model: PreTrainedModel) -> list[nn.Module]:
+    """Every LayerNorm and RMSNorm of embeddings, layers and end, in the order in which data passes each block."""
+    norms = [patch_norm_of(model), embedding_norm_of(model)]
+    for layer in layers_of(model):
+        norms += [layer.attention_norm, layer.ffn_norm]
+    norms.append(final_norm_of(model))
+    return [norm for norm in norms if norm is not None]
+
+
+def _norm_if_any(model: PreTrainedModel, path: str | None) -> nn.Module | None:
     if path is None:
         return None
     parent, _, name = path.rpartition(".")
     norm = getattr(model.base_model.get_submodule(parent), name, None)
     assert norm is None or isinstance(norm, nn.Module)
-    return norm
-
-
-def norms_of(model: PreTrainedModel) -> list[nn.Module]:
-    """Every LayerNorm and RMSNorm of embeddings, layers and end, in the order in which data passes each block."""
-    norms = [embedding_norm_of(model)]
-    for layer in layers_of(model):
-        norms += [layer.attention_norm, layer.ffn_norm]
-    norms.append(final_norm_of(model))
-    return [norm for norm in norms if norm is not None]
+    return None if isinstance(norm, nn.Identity) else norm
 
 
 def _projections(layer: nn.Module, paths: tuple[str, str, str]) -> tuple[Projection, Projection, Projection]:

@@ -70,6 +70,14 @@ class Family:
     """Norm of the embedding sum; path from the base model."""
     final_norm: str | None = None
     """Norm after the last layer; path from the base model. It may be missing from a single model."""
+    patch_embedding: str | None = None
+    """Module that makes tokens (B, T, D) of the patches of an image; path from the base model."""
+    classifiers: tuple[str, ...] = ()
+    """Classifiers that stand inside the base model; paths from there."""
+    replaced_attention: Literal["timm"] | None = None
+    """Whose attention modules do not ask transformers for their attention function, so that others take their place."""
+    former_names: tuple[tuple[str, str], ...] = ()
+    """Regular expressions for names of weights in older checkpoints, in the order in which they apply, and what to write instead."""
     layer_tensors: Mapping[TensorKind, TensorPlace]
     embedding_tensors: Mapping[TensorKind, TensorPlace]
 

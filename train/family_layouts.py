@@ -102,4 +102,72 @@ _LLAMA = Family(
     },
 )
 
-FAMILIES: tuple[Family, ...] = (_BERT, _OPT, _OPT_POST_NORM, _LLAMA)
+_VIT = Family(
+    name="vit",
+    model_types=("vit", "deit"),
+    inputs="pixels",
+    layers="layers",
+    attention="attention",
+    query="attention.q_proj",
+    key="attention.k_proj",
+    value="attention.v_proj",
+    output_projection="attention.o_proj",
+    ffn_in=("mlp.fc1",),
+    ffn_out="mlp.fc2",
+    attention_norm="layernorm_before",
+    ffn_norm="layernorm_after",
+    final_norm="layernorm",
+    patch_embedding="embeddings.patch_embeddings",
+    former_names=(
+        (r"encoder\.layer\.(\d+)\.", r"layers.\1."),
+        (r"(layers\.\d+\.attention\.)attention\.(query|key|value)\.", r"\1\2."),
+        (r"(layers\.\d+\.attention)\.query\.", r"\1.q_proj."),
+        (r"(layers\.\d+\.attention)\.key\.", r"\1.k_proj."),
+        (r"(layers\.\d+\.attention)\.value\.", r"\1.v_proj."),
+        (r"(layers\.\d+\.attention)\.output\.dense\.", r"\1.o_proj."),
+        (r"(layers\.\d+)\.intermediate\.dense\.", r"\1.mlp.fc1."),
+        (r"(layers\.\d+)\.output\.dense\.", r"\1.mlp.fc2."),
+    ),
+    layer_tensors=pre_norm_tensors(
+        output_projection="attention.o_proj",
+        attention_norm="layernorm_before",
+        ffn_out="mlp.fc2",
+        ffn_norm="layernorm_after",
+    ),
+    embedding_tensors={
+        "embedding_sum": TensorPlace(path="layers.0", side="input"),
+        "embedding_ln_output": TensorPlace(path="layers.0.layernorm_before", side="output"),
+    },
+)
+
+# timm's VisionTransformer, as transformers wraps it. Blocks with LayerScale multiply what the two output projections write
+# before the sum; the named tensors are those of the projections.
+_TIMM_VIT = Family(
+    name="timm-vit",
+    model_types=("timm_wrapper",),
+    inputs="pixels",
+    layers="blocks",
+    attention="attn",
+    query="attn.qkv",
+    key="attn.qkv",
+    value="attn.qkv",
+    output_projection="attn.proj",
+    ffn_in=("mlp.fc1",),
+    ffn_out="mlp.fc2",
+    attention_norm="norm1",
+    ffn_norm="norm2",
+    embedding_norm="norm_pre",
+    final_norm="norm",
+    patch_embedding="patch_embed",
+    classifiers=("head", "head_dist"),
+    replaced_attention="timm",
+    layer_tensors=pre_norm_tensors(
+        output_projection="attn.proj", attention_norm="norm1", ffn_out="mlp.fc2", ffn_norm="norm2"
+    ),
+    embedding_tensors={
+        "embedding_sum": TensorPlace(path="blocks.0", side="input"),
+        "embedding_ln_output": TensorPlace(path="blocks.0.norm1", side="output"),
+    },
+)
+
+FAMILIES: tuple[Family, ...] = (_BERT, _OPT, _OPT_POST_NORM, _LLAMA, _VIT, _TIMM_VIT)

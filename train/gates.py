@@ -147,11 +147,12 @@ def build_gate(
         generator: draws the hidden weights of an ``mlp`` gate; by default one seeded with 0.
     """
     assert hidden_size % num_heads == 0
-    if settings.gate == "linear":
-        return LinearGate(settings, num_heads=num_heads, hidden_size=hidden_size)
-    if settings.gate == "mlp":
-        generator = generator or torch.Generator().manual_seed(0)
-        return MlpGate(settings, num_heads=num_heads, hidden_size=hidden_size, generator=generator)
-    if settings.gate == "all_heads_linear":
-        return AllHeadsLinearGate(settings, num_heads=num_heads, hidden_size=hidden_size)
+    with torch.device("cpu"):  # also where a model is built without memory, on the meta device
+        if settings.gate == "linear":
+            return LinearGate(settings, num_heads=num_heads, hidden_size=hidden_size)
+        if settings.gate == "mlp":
+            generator = generator or torch.Generator().manual_seed(0)
+            return MlpGate(settings, num_heads=num_heads, hidden_size=hidden_size, generator=generator)
+        if settings.gate == "all_heads_linear":
+            return AllHeadsLinearGate(settings, num_heads=num_heads, hidden_size=hidden_size)
     return None

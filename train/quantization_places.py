@@ -1,8 +1,8 @@
 """Where a profile quantizes in a PyTorch model: the weights by module, the activations by module side or attention site.
 
 The same policy as the graph side's site list: ``paper`` quantizes every tensor of PAPER, section 5, and the gate path; ``tensorrt`` only what
-enters linear layers. In both, a linear layer whose output is an output of the model (LM head, classifier) stays float with its
-weight, as do the model's outputs, biases and the insides of LayerNorm, softmax and activation functions. A linear layer whose output
+enters linear layers and convolutions (of the patches of an image). In both, a linear layer whose output is an output of the model (LM
+head, classifier) stays float with its weight, as do the model's outputs, biases and the insides of LayerNorm, softmax and activation functions. A linear layer whose output
 goes straight into an activation function is quantized after that function only.
 
 What is an output and what enters an activation function is seen by running the model once and comparing storages, so no
@@ -27,7 +27,7 @@ ProfileName = Literal["paper", "tensorrt"]
 PROFILE_NAMES: tuple[ProfileName, ...] = get_args(ProfileName)
 
 _PAPER_SITES: tuple[SiteName, ...] = ("gate_hidden", "gate", "scores", "probabilities", "values_mixed", "context")
-_ACTIVATION_MODULES = ("torch.nn.modules.activation", "transformers.activations")
+_ACTIVATION_MODULES = ("torch.nn.modules.activation", "transformers.activations", "timm.layers.activations")
 _SMALLEST_GEMM = 16  # tensorrt: linear layers with fewer input or output features stay float
 
 Side = Literal["input", "output"]
@@ -99,6 +99,8 @@ def _paper(module: nn.Module, flow: _Flow) -> tuple[list[Side], list[str]]:
         return [], ["weight"]
     if module not in flow.reached:
         return [], []
+    if isinstance(module, nn.Conv2d):
+        return ["input", *output], ["weight"]
     if isinstance(module, nn.LayerNorm):
         return ["input", *output], ["weight"]
     if isinstance(module, nn.Linear):
@@ -110,7 +112,11 @@ def _paper(module: nn.Module, flow: _Flow) -> tuple[list[Side], list[str]]:
 
 def _tensorrt(module: nn.Module, flow: _Flow) -> tuple[list[Side], list[str]]:
     """Sides and weights that ``tensorrt`` quantizes of one module."""
-    if not isinstance(module, nn.Linear) or module in flow.ends or module not in flow.reached:
+    if module in flow.ends or module not in flow.reached:
+        return [], []
+    if isinstance(module, nn.Conv2d):
+        return ["input"], ["weight"]
+    if not isinstance(module, nn.Linear):
         return [], []
     if min(module.in_features, module.out_features) < _SMALLEST_GEMM:
         return [], []
@@ -127,7 +133,7 @@ def _is_activation(module: nn.Module) -> bool:
 
 def _trace(model: PreTrainedModel, batch: Mapping[str, torch.Tensor]) -> _Flow:
     """Run the model and compare storages; results are kept alive meanwhile, so equal storages are equal tensors."""
-    watched = [m for m in model.modules() if isinstance(m, (nn.Linear, nn.LayerNorm)) or _is_activation(m)]
+    watched = [m for m in model.modules() if isinstance(m, (nn.Linear, nn.Conv2d, nn.LayerNorm)) or _is_activation(m)]
     results: dict[nn.Module, torch.Tensor] = {}
     read_by_activations: list[torch.Tensor] = []
 

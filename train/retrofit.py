@@ -21,6 +21,7 @@ from train.agreement import HeldOutRows
 from train.checkpoint_files import positions_of
 from train.distillation import Distillation
 from train.fake_quant import simulated
+from train.families import hidden_size_of
 from train.loop import default_accelerator, run_training
 from train.named_tensors import named_tensors
 from train.penalty import PenaltySettings
@@ -89,10 +90,10 @@ def retrofit(
             other, the run in ``out_dir`` is another one, or the loss is no longer finite.
     """
     _check_rows(teacher, token_rows, evaluation_rows, max_length=settings.max_length)
-    if teacher.config.hidden_size != student.config.hidden_size:
+    if hidden_size_of(teacher) != hidden_size_of(student):
         raise ValueError(
-            f"the teacher's hidden states have {teacher.config.hidden_size} features, "
-            f"the student's {student.config.hidden_size}"
+            f"the teacher's hidden states have {hidden_size_of(teacher)} features, "
+            f"the student's {hidden_size_of(student)}"
         )
     loop_settings = settings.loop_settings()
     accelerator = accelerator or default_accelerator(loop_settings)

@@ -39,6 +39,9 @@ class AttentionSettings:
     """Initial gate probability pi_init, in (0, 1)."""
     gate_scale: float = 1.0
     """Factor on the sigmoid. ``1 / gate_init`` makes the product start at 1 on a pretrained model."""
+    patch_norm: bool = False
+    """A LayerNorm after the patch embedding of a vision transformer. It changes what a pretrained model puts out, so it is for
+    training from scratch."""
 
     def __post_init__(self) -> None:
         """Check every value and every combination."""
@@ -56,6 +59,8 @@ class AttentionSettings:
             raise ValueError(f"gate_scale is {self.gate_scale}; expected a positive factor")
         if self.gate == "none" and (self.gate_init, self.gate_scale) != (0.5, 1.0):
             raise ValueError("gate_init and gate_scale have no effect with gate = 'none'")
+        if not isinstance(self.patch_norm, bool):
+            raise ValueError(f"patch_norm is {self.patch_norm!r}; expected true or false")  # noqa: TRY004 - from a user's file
 
     def _check_softmax(self) -> None:
         given = [name for name in ("gamma", "alpha") if getattr(self, name) is not None]
@@ -81,7 +86,7 @@ class AttentionSettings:
     @property
     def is_vanilla(self) -> bool:
         """Whether the attention computes what the unmodified model does."""
-        return self.softmax == "vanilla" and self.gate == "none"
+        return self.softmax == "vanilla" and self.gate == "none" and not self.patch_norm
 
     @property
     def clip_gamma(self) -> float:
