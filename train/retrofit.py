@@ -193,7 +193,7 @@ def _quantization_aware(trunk: PreTrainedModel, settings: RetrofitSettings, batc
 def _weight_limit(trunk: PreTrainedModel, settings: RetrofitSettings) -> AfterUpdate | None:
     if not settings.weight_limit:
         return None
-    return WeightLimit(trunk, deviations=settings.weight_limit, steps=settings.steps).clip_
+    return WeightLimit(trunk, deviations=settings.weight_limit, ramp_steps=settings.penalty_ramp_steps).clip_
 
 
 def _sample(rows: Sequence[TokenRow], count: int, *, seed: int) -> list[TokenRow]:

@@ -55,7 +55,7 @@ class RetrofitSettings:
     embedding_weight: float = 1.0
     """Weight of the term on similarities between rows; 0 leaves it out."""
     weight_limit: float = 0.0
-    """Largest weight of a linear layer, in standard deviations of its matrix, approached over the first half of the run; 0: none."""
+    """Largest weight of a linear layer, in standard deviations of its matrix, approached while the penalty ramps up; 0: none."""
     quantization_aware_steps: int = 0
     """Last updates in which the student computes on rounded weights and activations (:mod:`train.quantization_aware`)."""
     seed: int = 0

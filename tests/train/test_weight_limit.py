@@ -18,8 +18,8 @@ def model() -> BertModel:
     return BertModel(config)
 
 
-def test_the_limit_falls_geometrically_to_its_value_at_half_the_run(model: BertModel) -> None:
-    limit = WeightLimit(model, deviations=4.0, steps=12)
+def test_the_limit_falls_geometrically_to_its_value_over_the_ramp(model: BertModel) -> None:
+    limit = WeightLimit(model, deviations=4.0, ramp_steps=6)
     values = [limit.at_step(step) for step in range(12)]
     assert values[5:] == [4.0] * 7
     ratios = [after / before for before, after in pairwise(values[:6])]
@@ -33,7 +33,7 @@ def test_only_weights_beyond_the_limit_are_changed(model: BertModel) -> None:
         weight[0, 0] = 100.0 * weight.std()
     before, deviation = weight.detach().clone(), float(weight.detach().std())
     others = {name: value.clone() for name, value in model.state_dict().items() if "LayerNorm" in name or "emb" in name}
-    WeightLimit(model, deviations=8.0, steps=2).clip_(0)
+    WeightLimit(model, deviations=8.0, ramp_steps=1).clip_(0)
     assert float(weight.detach()[0, 0]) == pytest.approx(8.0 * deviation)
     changed = weight.detach() != before
     assert changed.sum() == 1
