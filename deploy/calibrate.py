@@ -17,6 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from deploy.calibration_cache import CalibrationCache
+from deploy.float16 import refuse_float16
 from deploy.model_hash import model_sha256
 from deploy.ranges import HISTOGRAM_METHODS, method_parameters
 from deploy.sites import ObservedTensor, observed_tensors
@@ -80,6 +81,7 @@ def calibrate(
     graph = WatchedGraph(model_path)
     if any(node.op_type == "QuantizeLinear" for node in graph.structure().graph.node):
         raise ValueError(f"{model_path} is quantized already; ranges are those of the float graph")
+    refuse_float16(graph.structure(), name=str(model_path))
     observed = observed_tensors(graph.structure()) if observed is None else observed
     if not observed:
         raise ValueError(f"{model_path} has no tensor to calibrate: no profile quantizes anything in it")

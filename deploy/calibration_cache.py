@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any, Self
 
 from deploy.files import refuse_existing, write_atomically
-from deploy.model_hash import model_sha256
+from deploy.float16 import calibrated_sha256
 from deploy.ranges import QuantParams, choose_range, quant_params, range_warning
 from deploy.tensor_statistics import TensorStatistics
 
@@ -98,7 +98,8 @@ class CalibrationCache:
         """Refuse a cache that was made from something else; what is not given is not compared.
 
         Args:
-            model_path: float graph that is about to be quantized.
+            model_path: float graph that is about to be quantized; a float16 graph is bound to ranges by the hash of its
+                float32 form that it carries.
             data: identity of the data; ``indices`` are compared only where both sides have them.
             preprocessing: how data becomes feeds.
             method: how a range is chosen.
@@ -109,7 +110,7 @@ class CalibrationCache:
             FileNotFoundError: no such model.
             ValueError: a mismatch; the message names the field and both values.
         """
-        _compare("model_sha256", self.model_sha256, model_sha256(model_path))
+        _compare("model_sha256", self.model_sha256, calibrated_sha256(model_path))
         if data is not None:
             own, other = self.data.get("indices"), data.get("indices")
             unused = {"indices"} if own is None or other is None else set()

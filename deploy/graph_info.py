@@ -61,10 +61,14 @@ class GraphInfo:
     """Hash of the checkpoint's weights."""
     tokenizer_sha256: str = ""
     """Hash of the ``tokenizer.json`` beside the graph."""
+    dtype: Literal["float32", "float16"] = "float32"
+    """Type of the weights and of what is computed outside of islands; inputs and outputs of the graph are never float16."""
+    float32_sha256: str | None = None
+    """Of a float16 graph: hash of the float32 graph with the same tensors, on which it is calibrated."""
     profile: str | None = None
     """Quantization profile, None for a float graph."""
     float_sha256: str | None = None
-    """Hash of the float ONNX that a quantized graph was made from."""
+    """Hash of the float ONNX, in float32 or float16, that a quantized graph was made from."""
     not_for_accuracy: bool = False
     """True when ranges came from random data."""
 

@@ -29,10 +29,11 @@ def read_structure(path: Path) -> onnx.ModelProto:
 
 def external_files(model: onnx.ModelProto) -> list[str]:
     """Files that hold weights of ``model``, relative to its folder, sorted."""
-    return sorted({ExternalDataInfo(tensor).location for tensor in _constants(model) if uses_external_data(tensor)})
+    return sorted({ExternalDataInfo(tensor).location for tensor in stored_tensors(model) if uses_external_data(tensor)})
 
 
-def _constants(model: onnx.ModelProto) -> Iterator[onnx.TensorProto]:
+def stored_tensors(model: onnx.ModelProto) -> Iterator[onnx.TensorProto]:
+    """Every constant of a model: its initializers and the tensors in its nodes' attributes."""
     yield from model.graph.initializer
     for node in model.graph.node:
         for attribute in node.attribute:

@@ -6,24 +6,30 @@ import hashlib
 from pathlib import Path
 
 from deploy.files import sha256_file
-from deploy.graph_structure import external_files, read_structure
+from deploy.graph_structure import external_files, read_structure, stored_tensors
 
 
 def model_sha256(path: Path) -> str:
-    """Hex sha256 of a model: the file's own where it holds its weights, else of the file's and its data files' hashes.
+    """Hex sha256 of a model: the file's own where it holds its weights, else of the graph and its data files' hashes.
+
+    The names of data files are left out: the same model under another name has the same hash.
 
     Raises:
         FileNotFoundError: the model or one of its data files is missing.
         ValueError: not an ONNX model.
     """
-    locations = external_files(read_structure(path))
-    own = sha256_file(path)
+    structure = read_structure(path)
+    locations = external_files(structure)
     if not locations:
-        return own
-    parts = [own]
+        return sha256_file(path)
+    for tensor in stored_tensors(structure):
+        for entry in tensor.external_data:
+            if entry.key == "location":
+                entry.value = str(locations.index(entry.value))
+    parts = [hashlib.sha256(structure.SerializeToString(deterministic=True)).hexdigest()]
     for location in locations:
         data = path.parent / location
         if not data.is_file():
             raise FileNotFoundError(f"{path} keeps weights in {location}, which is not beside it")
-        parts.append(f"{location} {sha256_file(data)}")
+        parts.append(sha256_file(data))
     return hashlib.sha256("\n".join(parts).encode()).hexdigest()

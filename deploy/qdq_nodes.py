@@ -20,6 +20,7 @@ import onnx
 from onnx import helper, numpy_helper
 
 from deploy.sites import ActivationSite, WeightSite
+from deploy.weights import ScaleType, rounded_scale
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -31,6 +32,8 @@ class ScaledTensor:
     zero_point: int
     dtype: str
     """``int8`` or ``uint8``."""
+    scale_type: ScaleType = np.float32
+    """Type of the tensor, which its scale has as well."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -41,7 +44,7 @@ class ScaledWeight:
     integers: np.ndarray
     """int8, in the layout in which it enters its readers."""
     scale: np.ndarray
-    """float32, () or (N,)."""
+    """() or (N,), of the type that the readers take."""
 
 
 class QdqWriter:
@@ -59,7 +62,7 @@ class QdqWriter:
         """Quantize one tensor for the readers of its site."""
         tensor = scaled.site.tensor
         zero_point = np.asarray(scaled.zero_point, scaled.dtype)
-        parameters = self._parameters(tensor, np.asarray(scaled.scale, np.float32), zero_point)
+        parameters = self._parameters(tensor, rounded_scale(scaled.scale, scaled.scale_type), zero_point)
         integers, floats = f"{tensor}/quantized", f"{tensor}/dequantized"
         self._after[tensor] += [
             helper.make_node("QuantizeLinear", [tensor, *parameters], [integers], name=f"{tensor}/QuantizeLinear"),

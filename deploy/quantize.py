@@ -14,11 +14,13 @@ from itertools import groupby
 from pathlib import Path
 from typing import Literal, Protocol, get_args
 
+import numpy as np
 import onnx
 
 from deploy.calibration_cache import CalibrationCache
 from deploy.exclusions import EXCLUDED, exclude_sites
 from deploy.files import atomic_path, refuse_existing
+from deploy.float16 import check_float16, float16_tensors, float32_name
 from deploy.graph_index import GraphIndex
 from deploy.graph_info import TOKENIZER_FILE, GraphInfo, load_graph
 from deploy.model_hash import model_sha256
@@ -79,11 +81,16 @@ def quantize_model(
         raise ValueError(f"the graph has no linear layer that profile '{profile.name}' quantizes")
     writer = QdqWriter(model)
     index = GraphIndex(model.graph)
+    halves = float16_tensors(model)
     for site in sites.activations:
-        parameters = ranges.range_of(site.tensor, bits=8, symmetric=profile.symmetric)
+        parameters = ranges.range_of(float32_name(site.tensor), bits=8, symmetric=profile.symmetric)
         writer.add_activation(
             ScaledTensor(
-                site=site, scale=parameters.scale, zero_point=parameters.zero_point, dtype=profile.activation_dtype
+                site=site,
+                scale=parameters.scale,
+                zero_point=parameters.zero_point,
+                dtype=profile.activation_dtype,
+                scale_type=np.float16 if site.tensor in halves else np.float32,
             )
         )
     for _, group in groupby(sorted(sites.weights, key=lambda site: site.tensor), key=lambda site: site.tensor):
@@ -95,9 +102,13 @@ def quantize_model(
 def _integers_of(index: GraphIndex, sites: list[WeightSite], weights: WeightRanges) -> ScaledWeight:
     axes = {site.output_axis for site in sites}
     axis = axes.pop() if weights == "per-channel" and len(axes) == 1 else None
+    values = index.constant_value(sites[0].tensor)
     try:
         integers, scale = quantize_weight(
-            index.constant_value(sites[0].tensor), method="mse" if weights == "mse" else "minmax", axis=axis
+            values,
+            method="mse" if weights == "mse" else "minmax",
+            axis=axis,
+            scale_type=np.float16 if values.dtype == np.float16 else np.float32,
         )
     except ValueError as error:
         raise ValueError(f"weight '{sites[0].tensor}' {error}") from error
@@ -121,8 +132,8 @@ def quantize(
     The tokenizer beside the float graph is copied beside the result when that lies in another folder.
 
     Args:
-        model_path: float ONNX with quietformer metadata.
-        cache: ranges of its tensors.
+        model_path: float ONNX with quietformer metadata. In a float16 graph the scales are float16 as well.
+        cache: ranges of its tensors; those of the float32 graph that a float16 graph was made with fit it too.
         out: ONNX file to write.
         profile: ``tensorrt``, ``ort`` or ``paper``.
         weights: how the weights' ranges are chosen.
@@ -134,7 +145,8 @@ def quantize(
     Raises:
         FileExistsError: ``out`` exists and ``force`` is not set.
         FileNotFoundError: no such model.
-        ValueError: see :func:`quantize_model`; no metadata; or a cache that belongs to another graph.
+        ValueError: see :func:`quantize_model`; no metadata; a cache that belongs to another graph; or a float16 graph with
+            another profile than ``tensorrt`` or an opset without float16 scales.
     """
     report = progress or (lambda line: None)
     policy = profile_named(profile)
@@ -145,6 +157,8 @@ def quantize(
     float_sha256 = model_sha256(model_path)
     model = load_graph(model_path)
     info = GraphInfo.read(model, name=str(model_path))
+    if info.dtype == "float16":
+        check_float16(model, policy, name=str(model_path))
     report(f"quantizing for profile {policy.name}")
     try:
         model, sites = quantize_model(model, cache, profile=policy, weights=weights, exclude=exclude)

@@ -140,6 +140,9 @@ def tensor_kinds(index: GraphIndex) -> dict[str, TensorKind]:
             kinds.setdefault(activated, "activation_output")
         else:
             kinds.setdefault(linear.output, "linear_output")
+    for node in index.nodes:
+        if node.op_type == "Cast" and node.input[0] in kinds:  # the other float type of the same tensor
+            kinds.setdefault(node.output[0], kinds[node.input[0]])
     for linear in linears:
         kinds.setdefault(linear.input, "linear_input")
     return kinds

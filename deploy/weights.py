@@ -11,6 +11,7 @@ from typing import Literal, get_args
 import numpy as np
 
 WeightMethod = Literal["minmax", "mse"]
+ScaleType = type[np.float32] | type[np.float16]
 
 SMALLEST_SCALE = 2.0**-24
 """Floor of every scale: the smallest positive float16, so that no runtime sees a zero."""
@@ -21,7 +22,12 @@ _NARROWEST = 0.05
 
 
 def quantize_weight(
-    weight: np.ndarray, *, bits: int = 8, method: WeightMethod = "minmax", axis: int | None = None
+    weight: np.ndarray,
+    *,
+    bits: int = 8,
+    method: WeightMethod = "minmax",
+    axis: int | None = None,
+    scale_type: ScaleType = np.float32,
 ) -> tuple[np.ndarray, np.ndarray]:
     """Quantize one weight tensor.
 
@@ -30,9 +36,10 @@ def quantize_weight(
         bits: 2 to 8; narrower integers are still stored as int8.
         method: how the range is chosen.
         axis: one scale per index of this axis; None for one scale.
+        scale_type: type of the scales; the integers are those of the rounded scale.
 
     Returns:
-        int8 array of the same shape, and float32 scale(s): shape () or (weight.shape[axis],).
+        int8 array of the same shape, and the scale(s): shape () or (weight.shape[axis],).
 
     Raises:
         ValueError: an unknown method, bits out of range, or a value that is not finite.
@@ -50,8 +57,19 @@ def quantize_weight(
         slices = [values] if axis is None else np.moveaxis(values, axis, 0)
         clips = [_best_clip(part.ravel(), float(top), qmax=qmax) for part, top in zip(slices, amax.flat, strict=True)]
         amax = np.reshape(clips, amax.shape)
-    scale = np.maximum(amax / qmax, SMALLEST_SCALE).astype(np.float32)
-    return _to_integers(values, scale, qmax=qmax, axis=axis), scale
+    scale = rounded_scale(np.maximum(amax / qmax, SMALLEST_SCALE), scale_type)
+    return _to_integers(values, scale.astype(np.float32), qmax=qmax, axis=axis), scale
+
+
+def rounded_scale(scale: np.ndarray | float, scale_type: ScaleType) -> np.ndarray:
+    """A scale in the type that a graph stores: the nearest float32, but the next larger float16.
+
+    float16 has few digits, and fewer still below 6e-5: rounded up, no value of the range is cut off.
+    """
+    exact = np.asarray(scale, np.float32)
+    rounded: np.ndarray = exact.astype(scale_type)
+    too_small = rounded.astype(np.float32) < exact
+    return np.where(too_small, np.nextafter(rounded, scale_type(np.inf)), rounded)
 
 
 def _other_axes(ndim: int, axis: int | None) -> tuple[int, ...]:

@@ -6,6 +6,7 @@ import hashlib
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from tempfile import TemporaryDirectory
 
 import onnx
 import onnx_ir as ir
@@ -13,6 +14,7 @@ from onnx.external_data_helper import set_external_data
 from onnx_ir.passes import common
 
 from deploy.files import atomic_path
+from deploy.model_hash import model_sha256
 
 EXTERNAL_DATA_LIMIT = 1_800_000_000
 """Bytes of weights above which they leave the ONNX file, whose own limit is 2 GiB."""
@@ -55,6 +57,15 @@ def checked_before_replacing(model: onnx.ModelProto, path: Path) -> Iterator[Pat
     for earlier in path.parent.glob(f"{path.name}.{'[0-9a-f]' * _HASH_DIGITS}.data"):
         if earlier != data:
             earlier.unlink()
+
+
+def written_sha256(model: onnx.ModelProto) -> str:
+    """Hash that :func:`deploy.model_hash.model_sha256` gives for the graph once it is written, whatever its name."""
+    with TemporaryDirectory(prefix="quietformer-") as folder:
+        path = Path(folder) / "model.onnx"
+        with checked_before_replacing(model, path):
+            pass
+        return model_sha256(path)
 
 
 def _move_weights_out(model: onnx.ModelProto, data: Path) -> None:

@@ -13,7 +13,7 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Literal
+from typing import Literal, get_args
 
 import onnx_ir as ir
 
@@ -24,6 +24,7 @@ from export.checks import check_attention, check_interface, check_operators
 from export.graph_cleanup import clean_up, lower_opset
 from export.graph_files import checked_before_replacing, to_proto
 from export.graph_names import name_everything
+from export.half_precision import half_graph
 from export.lowering import LoweredModel, Lowering, lower, undo_chunking
 from export.parity import Parity, check_parity
 from export.tracing import MODEL_SCOPE, GraphInterface, trace
@@ -31,6 +32,9 @@ from train.checkpoint import checkpoint_sha256, load
 
 OPSETS = range(17, 24)
 """Accepted operator sets. ``Gelu`` is one operator from 20 on; below it is written out."""
+
+
+Dtype = Literal["float32", "float16"]
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -44,13 +48,14 @@ class ExportReport:
     nodes: int
     parity: tuple[Parity, ...]
     """One per shape that was compared."""
+    dtype: Dtype
     seconds: float
 
     def __str__(self) -> str:
         """One line for people."""
         agreement = ", ".join(str(parity) for parity in self.parity)
         return (
-            f"{self.nodes} nodes, opset {self.opset}, in {self.seconds:.1f} s; "
+            f"{self.dtype}, {self.nodes} nodes, opset {self.opset}, in {self.seconds:.1f} s; "
             f"largest difference from PyTorch at {agreement}"
         )
 
@@ -63,6 +68,7 @@ def export_checkpoint(
     lowering: Lowering = "folded",
     opset: int = 20,
     ids: Literal["int64", "int32"] = "int64",
+    dtype: Dtype = "float32",
     force: bool = False,
     progress: Callable[[str], None] | None = None,
 ) -> ExportReport:
@@ -75,6 +81,8 @@ def export_checkpoint(
         lowering: ``folded`` puts scales into weights, ``literal`` writes clipped softmax and gates as defined.
         opset: 17 to 23.
         ids: type of every input.
+        dtype: ``float16`` writes the float16 form (:mod:`export.half_precision`) of the graph that ``float32`` writes.
+            Calibration needs the latter, by whose hash the former knows it.
         force: replace existing files.
         progress: told what is being done, in a few words.
 
@@ -88,6 +96,8 @@ def export_checkpoint(
     started = time.monotonic()
     say = progress or (lambda _text: None)
     integers = integer_type(ids)
+    if dtype not in get_args(Dtype):
+        raise ValueError(f"unknown dtype '{dtype}'; known are {', '.join(get_args(Dtype))}")
     if opset not in OPSETS:
         raise ValueError(f"opset is {opset}; expected {OPSETS.start} to {OPSETS.stop - 1}")
     if out.parent.resolve() == checkpoint.resolve():
@@ -113,7 +123,7 @@ def export_checkpoint(
     say("tracing")
     lowered = lower(model, lowering=lowering)
     proto = to_proto(_graph(lowered, interface, opset))
-    GraphInfo(
+    info = GraphInfo(
         task=facts.task,
         family=model.config.model_type,
         max_length=facts.max_length,
@@ -126,13 +136,24 @@ def export_checkpoint(
         attention=lowered.settings.to_dict(),
         checkpoint_sha256=checkpoint_sha256(checkpoint),
         tokenizer_sha256=hashlib.sha256(tokenizer).hexdigest(),
-    ).write(proto)
+    )
+    info.write(proto)
+    check_attention(proto.graph, lowered)
+    if dtype == "float16":
+        say("converting to float16")
+        proto = half_graph(proto, info)
     with checked_before_replacing(proto, out) as written:
         say("checking against PyTorch")
         check_operators(written)
         check_interface(proto.graph, interface)
-        check_attention(proto.graph, lowered)
-        parity = check_parity(written, model, interface, vocab_size=facts.vocab_size, pad_token_id=facts.pad_token_id)
+        parity = check_parity(
+            written,
+            model,
+            interface,
+            vocab_size=facts.vocab_size,
+            pad_token_id=facts.pad_token_id,
+            float16=dtype == "float16",
+        )
         write_atomically(tokenizer_file, tokenizer)
     return ExportReport(
         path=out,
@@ -140,6 +161,7 @@ def export_checkpoint(
         opset=opset,
         nodes=len(proto.graph.node),
         parity=parity,
+        dtype=dtype,
         seconds=time.monotonic() - started,
     )
 

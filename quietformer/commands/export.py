@@ -16,6 +16,20 @@ class Lowering(StrEnum):
     LITERAL = "literal"
 
 
+class Dtype(StrEnum):
+    """Types of weights and activations."""
+
+    FLOAT32 = "float32"
+    FLOAT16 = "float16"
+
+
+class Ids(StrEnum):
+    """Types of token ids and masks."""
+
+    INT64 = "int64"
+    INT32 = "int32"
+
+
 def export(
     checkpoint: Annotated[Path, typer.Argument(metavar="CHECKPOINT", help="Checkpoint folder.")],
     *,
@@ -25,11 +39,17 @@ def export(
         Lowering, typer.Option("--lowering", help="Scales folded into weights, or the formula as it stands.")
     ] = Lowering.FOLDED,
     opset: Annotated[int, typer.Option("--opset", help="ONNX operator set, 17 to 23.")] = 20,
+    dtype: Annotated[
+        Dtype, typer.Option("--dtype", help="float16: weights and activations, float32 where float16 is too coarse.")
+    ] = Dtype.FLOAT32,
+    ids: Annotated[Ids, typer.Option("--ids", help="Type of the integer inputs.")] = Ids.INT64,
     force: Annotated[bool, typer.Option("--force", help="Replace existing files.")] = False,
 ) -> None:
     """Write a checkpoint as a checked ONNX graph.
 
     Standard operators only, one attention per layer, outputs compared with PyTorch at shapes that were not traced.
+
+    A float16 graph is for GPUs; calibrate the float32 graph of the same checkpoint and quantize either with its ranges.
 
     Example: quietformer export runs/demo/checkpoint --out model.onnx --length dynamic
     """
@@ -38,7 +58,14 @@ def export(
 
     with progress("export"):
         report = export_checkpoint(
-            checkpoint, out, length=parse_length(length), lowering=lowering.value, opset=opset, force=force
+            checkpoint,
+            out,
+            length=parse_length(length),
+            lowering=lowering.value,
+            opset=opset,
+            ids=ids.value,
+            dtype=dtype.value,
+            force=force,
         )
     typer.echo(f"{out}: {report}")
 

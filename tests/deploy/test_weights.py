@@ -98,3 +98,19 @@ def test_rounding_is_half_to_even() -> None:
 def test_bad_input_is_refused(weight: list[float], options: dict[str, object], message: str) -> None:
     with pytest.raises(ValueError, match=message):
         quantize_weight(np.array(weight, np.float32), **options)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("magnitude", [1.0, 1e-3, 3e-6, 1e-12])
+@pytest.mark.parametrize("axis", [None, 1])
+def test_float16_scales_lose_nothing_of_the_range_and_the_integers_are_theirs(
+    magnitude: float, axis: int | None
+) -> None:
+    weight = np.random.default_rng(0).normal(scale=magnitude, size=(64, 8)).astype(np.float32)
+    integers, scale = quantize_weight(weight, axis=axis, scale_type=np.float16)
+    assert scale.dtype == np.float16
+    exact = np.abs(weight).max(axis=None if axis is None else 0) / 127
+    assert (scale.astype(np.float64) >= exact).all()
+    if magnitude >= 1e-2:  # beyond float16's subnormal numbers, its precision is 2^-10
+        assert (scale.astype(np.float64) <= exact * (1 + 2**-10)).all()
+    error = np.abs(integers * scale.astype(np.float64) - weight)
+    assert (error <= scale.astype(np.float64) * 0.5001).all()

@@ -70,4 +70,4 @@ def test_a_graph_that_the_runtime_refuses_is_a_users_error(tmp_path: Path) -> No
 
 
 def test_parity_is_read_by_people_as_shape_and_difference() -> None:
-    assert str(Parity(batch=3, length=33, max_difference=4.77e-7)) == "3x33: 4.8e-07"
+    assert str(Parity(batch=3, length=33, max_difference=4.77e-7, max_output=2.0)) == "3x33: 4.8e-07"

@@ -20,7 +20,7 @@ from deploy.files import sha256_file
 from deploy.graph_index import GraphIndex
 from deploy.graph_info import read_info
 from export.lowering import Lowering
-from export.parity import open_session
+from export.parity import FLOAT16_TOLERANCE, open_session
 from export.to_onnx import export_checkpoint
 from tests.export.conftest import ExportTiny
 from tests.export.tiny_checkpoints import (
@@ -119,6 +119,20 @@ def test_ids_can_be_int32(export_tiny: ExportTiny) -> None:
     exported = export_tiny(softmax="off-by-one", model=ONE_LAYER, ids="int32", opset=18)
     assert {entry.type for entry in open_session(exported.path).get_inputs()} == {"tensor(int32)"}
     assert exported.report.opset == 18
+
+
+def test_a_float16_graph_agrees_with_pytorch_and_knows_its_float32_form(export_tiny: ExportTiny) -> None:
+    half = export_tiny(model=ONE_LAYER, dtype="float16")
+    single = export_tiny(model=ONE_LAYER)
+    assert max(result.relative_difference for result in half.report.parity) < FLOAT16_TOLERANCE
+    assert [(result.batch, result.length) for result in half.report.parity] == [(1, 7), (3, 33), (4, POSITIONS)]
+    assert read_info(half.path).float32_sha256 == sha256_file(single.path)
+    assert half.path.stat().st_size < 0.65 * single.path.stat().st_size
+    assert (str(half.report)[:8], str(single.report)[:8]) == ("float16,", "float32,")
+    ids = _random_ids((3, 20))
+    mask = np.arange(20)[None] < np.array([20, 11, 1])[:, None]
+    expected = _run(single.path, ids, mask)[mask]
+    assert 0 < np.abs(_run(half.path, ids, mask)[mask] - expected).max() < FLOAT16_TOLERANCE * np.abs(expected).max()
 
 
 CLASSIFIER = {"num_layers": 1, "architecture": "BertForSequenceClassification", "num_labels": 3}
