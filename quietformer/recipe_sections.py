@@ -40,9 +40,9 @@ class ModelSection(Section):
     checkpoint: Annotated[str | None, Field(min_length=1)] = None
     """Checkpoint folder, or ``package:NAME`` for weights that an installed Python package ships."""
     architecture: Annotated[str | None, Field(min_length=1)] = None
-    """``bert``, ``opt``, ``vit``, ``llama``, ...: a ``model_type`` of transformers."""
+    """``bert``, ``opt``, ``vit``, ``llama``, ...: a ``model_type`` of transformers; or ``timm:NAME`` for a Vision Transformer of timm."""
     config: dict[str, bool | int | float | str] = {}
-    """Values of the architecture's config class; what is left out has the class's default."""
+    """Values of the architecture's config class, or arguments of timm's model; what is left out has the default."""
     tokenizer: Annotated[str | None, Field(min_length=1)] = None
     """Of a model from scratch: a folder with ``tokenizer.json``, ``vocab.json`` and ``merges.txt``, or ``vocab.txt``; or ``bpe:SIZE``, made
     from the run's texts."""
@@ -68,6 +68,7 @@ class AttentionSection(Section):
     gate_hidden: int | None = None
     gate_init: float = 0.5
     gate_scale: float = 1.0
+    patch_norm: bool = False
 
     @model_validator(mode="after")
     def _check_combination(self) -> Self:

@@ -42,7 +42,8 @@ def image_setup(recipe: Recipe, folder: Path, *, job: Job | None = None) -> Trai
     """
     settings = recipe.train
     assert settings is not None
-    size = int(recipe.model.config.get("image_size", _USUAL_SIZE))
+    config = recipe.model.config
+    size = int(config.get("image_size", config.get("img_size", _USUAL_SIZE)))
     encoder = ImageEncoder(size=(size, size), mean=_MEAN, std=_STD)
     companions = folder / "companions"
     companions.mkdir(parents=True, exist_ok=True)
@@ -53,7 +54,7 @@ def image_setup(recipe: Recipe, folder: Path, *, job: Job | None = None) -> Trai
     train = _pixels(recipe, encoder, purpose="training", limit=recipe.data.limit)
     held_out = _pixels(recipe, encoder, purpose="evaluation", limit=count)
     num_classes = int(train.labels.max()) + 1
-    config = {"num_labels": num_classes, **recipe.model.config}
+    config = {"num_labels": num_classes, **config}
     if int(config["num_labels"]) < num_classes:
         raise ValueError(f"model.config.num_labels is {config['num_labels']}; the images have {num_classes} classes")
 

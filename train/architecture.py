@@ -12,7 +12,7 @@ from dataclasses import dataclass, fields, is_dataclass
 from typing import Any, Literal, cast, get_args
 
 import torch
-from transformers import CONFIG_MAPPING, PreTrainedConfig, PreTrainedModel
+from transformers import CONFIG_MAPPING, PreTrainedConfig, PreTrainedModel, TimmWrapperConfig
 from transformers.models.auto.modeling_auto import (
     MODEL_FOR_CAUSAL_LM_MAPPING,
     MODEL_FOR_IMAGE_CLASSIFICATION_MAPPING,
@@ -22,8 +22,11 @@ from transformers.models.auto.modeling_auto import (
 
 from train.convert import check_convertible, convert
 from train.settings import AttentionSettings
+from train.timm_attention import require_timm
 
 TaskHead = Literal["masked-lm", "causal-lm", "image-classification", "text-classification"]
+
+_TIMM_PREFIX = "timm:"
 
 _HEADS: dict[TaskHead, Mapping[Any, Any]] = {
     "masked-lm": MODEL_FOR_MASKED_LM_MAPPING,
@@ -38,9 +41,9 @@ class ModelDescription:
     """A model that does not exist yet."""
 
     architecture: str
-    """``bert``, ``opt``, ``vit``, ``llama``, ..."""
+    """``bert``, ``opt``, ``vit``, ``llama``, ...; or ``timm:NAME`` for a Vision Transformer of timm."""
     config: Mapping[str, Any]
-    """Values of its config class; the class's defaults stand for the others."""
+    """Values of its config class, or ``num_labels`` and arguments of timm's model; defaults stand for the others."""
     head: TaskHead
 
 
@@ -55,6 +58,7 @@ def build_model(description: ModelDescription, settings: AttentionSettings, *, s
     Raises:
         ValueError: the architecture or a value is unknown, the values do not fit together, the architecture has no such head, or it
             cannot be converted.
+        ImportError: the architecture is timm's, which is not installed.
     """
     config = build_config(description)
     check_convertible(config)
@@ -75,6 +79,9 @@ def build_model(description: ModelDescription, settings: AttentionSettings, *, s
 def build_config(description: ModelDescription) -> PreTrainedConfig:
     """The config of a description; raises as :func:`build_model`."""
     name = description.architecture
+    if name.startswith(_TIMM_PREFIX):
+        require_timm()
+        return _timm_config(name.removeprefix(_TIMM_PREFIX), description.config)
     if name not in CONFIG_MAPPING:
         close = difflib.get_close_matches(name, list(CONFIG_MAPPING), n=1)
         raise ValueError(f"unknown architecture '{name}'" + (f"; did you mean '{close[0]}'?" if close else ""))
@@ -89,6 +96,13 @@ def build_config(description: ModelDescription) -> PreTrainedConfig:
         return config_class(**description.config)
     except Exception as error:  # the library's own checks, of any type
         raise ValueError(f"config of architecture '{name}': {' '.join(str(error).split())}") from error
+
+
+def _timm_config(name: str, values: Mapping[str, Any]) -> PreTrainedConfig:
+    arguments = {key: value for key, value in values.items() if key != "num_labels"}
+    config = TimmWrapperConfig(architecture=name, model_args=arguments)
+    config.num_labels = int(values.get("num_labels", 1000))
+    return config
 
 
 def count_parameters(model: torch.nn.Module) -> int:

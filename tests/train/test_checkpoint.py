@@ -185,7 +185,7 @@ def test_truncated_weights_are_refused(gated: Path, kept_bytes: int) -> None:
         ({"intermediate_size": 41}, r"has shape .* the config asks for .*41"),
         ({"architectures": ["BertForMaskedLM"]}, r"lacks \d+ weights of BertForMaskedLM, .*'cls.predictions"),
         ({"architectures": ["NoSuchModel"]}, r"architecture 'NoSuchModel', which transformers does not have"),
-        ({"model_type": "opt"}, r"model type 'opt' is not supported"),
+        ({"model_type": "gpt2"}, r"model type 'gpt2' is not supported"),
         ({"model_type": 3}, r"names no 'model_type'"),
         ({"hidden_size": "wide"}, r"config.json: .*hidden_size"),
         ({"is_decoder": True}, r"is a decoder"),

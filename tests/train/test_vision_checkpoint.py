@@ -172,15 +172,28 @@ def test_a_patch_norm_is_refused_where_there_are_no_patches() -> None:
     assert not AttentionSettings(patch_norm=True).is_vanilla
 
 
-@pytest.mark.parametrize("architecture", ["vit", "timm_wrapper"])
+@pytest.mark.parametrize("architecture", ["vit", "timm:vit_tiny_patch16_224"])
 def test_a_model_from_scratch_can_be_built_without_memory(architecture: str) -> None:
     config: dict[str, Any] = {"image_size": 32, "patch_size": 4, "hidden_size": 48, "num_attention_heads": 3}
-    if architecture == "timm_wrapper":
+    if architecture.startswith("timm:"):
         pytest.importorskip("timm")
-        config = {"architecture": "vit_tiny_patch16_224", "model_args": {"img_size": 32, "patch_size": 4}}
+        config = {"img_size": 32, "patch_size": 4, "num_labels": 7}
     description = ModelDescription(architecture=architecture, config=config, head="image-classification")
     with torch.device("meta"):
         model = build_model(description, AttentionSettings(gate="linear", patch_norm=True), seed=0)
     assert {parameter.device.type for parameter in model.parameters()} == {"meta"}
     assert patch_norm_of(model) is not None
     assert family_of(model).inputs == "pixels"
+    if architecture.startswith("timm:"):
+        assert model.get_submodule("timm_model.head").weight.shape == (7, 192)
+
+
+def test_a_timm_name_or_argument_that_does_not_exist_is_refused() -> None:
+    pytest.importorskip("timm")
+    for name, config, message in (
+        ("timm:vit_enormous", {}, "'vit_enormous'"),
+        ("timm:vit_tiny_patch16_224", {"patches": 3}, "patches"),
+    ):
+        description = ModelDescription(architecture=name, config=config, head="image-classification")
+        with pytest.raises(ValueError, match=f"'{name}' cannot be built: .*{message}"):
+            build_model(description, AttentionSettings(), seed=0)
