@@ -97,8 +97,10 @@ def _arm(run: Run) -> Arm:
     settings: Section
     if train is None:
         result, log, settings = _json(run.path(RETROFIT_RESULT)), RETROFIT_LOG, run.recipe.retrofit
+        score = "simulated"
     else:
         result, log, settings = _json(run.path(TRAIN_RESULT))[0], TRAIN_LOG, train
+        score = "score"
     return Arm(
         name=arm_name(run.recipe),
         chosen=True,
@@ -106,7 +108,7 @@ def _arm(run: Run) -> Arm:
         steps=result["steps"],
         seconds=result["seconds"],
         settings=settings.model_dump(mode="json"),
-        history=read_history(run.path(log)),
+        history=read_history(run.path(log), score=score),
         outliers=_json(run.path(outliers(made(run.recipe)))),
     )
 
