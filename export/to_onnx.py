@@ -18,12 +18,14 @@ from typing import Literal, get_args
 
 import onnx_ir as ir
 
-from deploy.files import refuse_existing, sha256_file, write_atomically
+from deploy.files import refuse_existing, write_atomically
 from deploy.graph_info import TOKENIZER_FILE, GraphInfo
+from deploy.graph_writing import checked_before_replacing
+from deploy.model_hash import model_sha256
 from export.checkpoint_facts import integer_type, read_bare_tokenizer, read_facts
 from export.checks import check_attention, check_interface, check_mask, check_operators
 from export.graph_cleanup import clean_up, lower_opset
-from export.graph_files import checked_before_replacing, to_proto
+from export.graph_files import to_proto
 from export.graph_names import name_everything
 from export.half_precision import half_graph
 from export.lowering import LoweredModel, Lowering, lower, undo_chunking
@@ -44,7 +46,7 @@ class ExportReport:
 
     path: Path
     sha256: str
-    """Of the ONNX file."""
+    """Of the graph with its weights."""
     opset: int
     nodes: int
     parity: tuple[Parity, ...]
@@ -160,7 +162,7 @@ def export_checkpoint(
         write_atomically(tokenizer_file, tokenizer)
     return ExportReport(
         path=out,
-        sha256=sha256_file(out),
+        sha256=model_sha256(out),
         opset=opset,
         nodes=len(proto.graph.node),
         parity=parity,

@@ -12,6 +12,7 @@ from deploy.bench import BenchReport
 from deploy.calibration_cache import CalibrationCache
 from deploy.compare import CompareReport
 from deploy.graph_info import read_info
+from deploy.graph_structure import stored_bytes
 from deploy.machine import machine_facts
 from deploy.ranges import choose_range
 from quietformer.arm_name import arm_name
@@ -178,9 +179,14 @@ def _artifacts(run: Run) -> tuple[ArtifactFacts, ...]:
             for profile in recipe.quantize.profiles
         ]
     return tuple(
-        ArtifactFacts(role=role, file=name, num_bytes=run.path(name).stat().st_size, sha256=hashes[name], note=note)
+        ArtifactFacts(role=role, file=name, num_bytes=_num_bytes(run.path(name)), sha256=hashes[name], note=note)
         for role, name, note in found
     )
+
+
+def _num_bytes(path: Path) -> int:
+    """Of a file; of a graph with the files that hold its weights."""
+    return stored_bytes(path) if path.suffix == ".onnx" else path.stat().st_size
 
 
 def _engines(run: Run) -> tuple[EngineFacts, ...]:
