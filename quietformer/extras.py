@@ -21,7 +21,6 @@ EXTRAS = {
     "pyarrow": "data",
     "PIL": "images",
     "timm": "timm",
-    "gguf": "gguf",
     "datasets": "datasets",
     "matplotlib": "report",
     "jinja2": "report",

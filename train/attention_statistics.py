@@ -35,6 +35,9 @@ from train.families import layers_of
 LOW_GATE = 0.1
 """A gate below it has closed: its head adds next to nothing."""
 
+_TINY = float(np.finfo(np.float64).tiny)
+"""Below every mean norm of values that are not all zero; where they are, their ratio to it is 0."""
+
 FloatArray = NDArray[np.float64]
 
 
@@ -151,7 +154,7 @@ class _LayerSums:
         share_BHS = p_BHTS.sum(dim=2) / count_B1[..., None]
         sink_BH1 = share_BHS.argmax(dim=2, keepdim=True)
         mean_BH = (norm_BHS * real_BT[:, None]).sum(dim=2) / count_B1
-        ratio_BH = norm_BHS.gather(2, sink_BH1)[..., 0] / mean_BH.clamp(min=torch.finfo(torch.float64).tiny)
+        ratio_BH = norm_BHS.gather(2, sink_BH1)[..., 0] / mean_BH.clamp(min=_TINY)
         self._add("sink_share", (share_BHS.gather(2, sink_BH1)[..., 0] * some_B1).sum(dim=0))
         self._add("sink_value_norm", (ratio_BH * some_B1).sum(dim=0))
 
@@ -167,7 +170,7 @@ def _statistics(layers: list[_LayerSums]) -> AttentionStatistics:
         sink_value_norm=np.stack([layer["sink_value_norm"] / layer.num_sequences for layer in layers]),
         zero_share=ratio("zeros", "visible"),
         delimiter_share=ratio("on_delimiters", "tokens") if has_delimiters else None,
-        delimiter_value_norm=ratio("delimiter_norm", "delimiters") / ratio("norm", "tokens")
+        delimiter_value_norm=ratio("delimiter_norm", "delimiters") / np.maximum(ratio("norm", "tokens"), _TINY)
         if has_delimiters
         else None,
         gate_mean=ratio("gate", "tokens") if has_gates else None,

@@ -63,5 +63,5 @@ def to_markdown(report: RunReport) -> str:
             f"Opset {export.opset}, lowering {export.lowering}, largest difference from PyTorch {figure(worst)}.",
             markdown_table(parity_table(export)),
         ]
-    parts += ["## Machine", markdown_table(machine_table(report))]
+    parts += ["## Machine", markdown_table(machine_table(report.machine))]
     return "\n\n".join(parts) + "\n"

@@ -23,6 +23,11 @@ _LABELS = {
 }
 
 
+def kind_label(kind: str) -> str:
+    """A kind of tensor in words."""
+    return _LABELS.get(kind, kind.replace("_", " "))
+
+
 @dataclass(frozen=True, kw_only=True, slots=True)
 class TensorView:
     """One named tensor, such as ``layer.3.ffn_output``."""
@@ -45,7 +50,7 @@ class TensorView:
     @property
     def label(self) -> str:
         """Kind in words."""
-        return _LABELS.get(self.kind, self.kind.replace("_", " "))
+        return kind_label(self.kind)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

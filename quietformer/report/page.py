@@ -1,18 +1,13 @@
-"""The report as one HTML page that needs nothing else: style, drawings and text in a single file.
-
-Only this module imports jinja2.
-"""
+"""The report as one HTML page that needs nothing else: style, drawings and text in a single file."""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
-from dataclasses import dataclass
-from importlib import resources
 
 from deploy.bench import shape_text
 from quietformer.report.content import RunReport
 from quietformer.report.figures.accuracy import accuracy_plots
+from quietformer.report.figures.evaluations import evaluation_plots
 from quietformer.report.figures.latency import latency_plots
 from quietformer.report.figures.outliers import outlier_plots
 from quietformer.report.figures.outliers_of_one import outlier_plots_of_one
@@ -21,10 +16,10 @@ from quietformer.report.figures.ranges import range_plots
 from quietformer.report.figures.training import training_plots
 from quietformer.report.highlights import highlights
 from quietformer.report.number_text import figure
+from quietformer.report.page_template import Page, Section, model_line, render
 from quietformer.report.pairing import compared_arm
-from quietformer.report.story import NOTHING, story, verdict
+from quietformer.report.story import story, verdict
 from quietformer.report.tables import (
-    Table,
     accuracy_table,
     arm_table,
     artifact_table,
@@ -35,19 +30,7 @@ from quietformer.report.tables import (
     range_table,
 )
 
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Section:
-    """One part of the page; tables that only some readers want are folded."""
-
-    anchor: str
-    title: str
-    lead: str = ""
-    plots: Sequence[Plot] = ()
-    table: Table | None = None
-    folded: Table | None = None
-    folded_title: str = ""
-    warnings: Sequence[str] = ()
+OUTLIER_LEAD = "A per-tensor scale must cover the largest value; whatever is large in one dimension costs all others their resolution."
 
 
 def to_html(report: RunReport) -> str:
@@ -56,30 +39,26 @@ def to_html(report: RunReport) -> str:
     Raises:
         ImportError: jinja2 or matplotlib is not installed.
     """
-    try:
-        import jinja2  # noqa: PLC0415
-    except ImportError as error:
-        raise ImportError("the HTML report needs jinja2: pip install 'quietformer[report]'") from error
-    environment = jinja2.Environment(
-        autoescape=True, trim_blocks=True, lstrip_blocks=True, undefined=jinja2.StrictUndefined
-    )
-    folder = resources.files("quietformer.report")
-    template = environment.from_string((folder / "page.html.j2").read_text(encoding="utf-8"))
-    return template.render(
-        report=report,
-        style=(folder / "page.css").read_text(encoding="utf-8"),
-        verdict=verdict(report),
-        highlights=highlights(report),
-        story=story(report),
-        nothing=NOTHING,
-        sections=_sections(report),
-        machine=machine_table(report),
-        settings=_settings_text(report),
+    headline = verdict(report)
+    return render(
+        Page(
+            kind="report",
+            name=report.model.name,
+            facts=model_line(report.model, report.machine),
+            created=report.created,
+            headline=headline.sentence,
+            verdict=headline,
+            notes=report.notes,
+            highlights=highlights(report),
+            story=story(report),
+            sections=_sections(report),
+            machine=machine_table(report.machine),
+            settings=_settings_text(report),
+        )
     )
 
 
 def _sections(report: RunReport) -> list[Section]:
-    chosen = report.chosen_arm
     sections = [
         Section(
             anchor=f"accuracy-{comparison.task}",
@@ -90,16 +69,14 @@ def _sections(report: RunReport) -> list[Section]:
         )
         for comparison in report.comparisons
     ]
-    if report.outliers_before:
+    if (outliers := outlier_table(report)) is not None:
         sections.append(
             Section(
                 anchor="outliers",
                 title="Outliers",
-                lead="A per-tensor scale must cover the largest value; whatever is large in one dimension costs all others their resolution.",
-                plots=outlier_plots(report.outliers_before, chosen.outliers)
-                if chosen and chosen.outliers
-                else outlier_plots_of_one(report.outliers_before),
-                folded=outlier_table(report),
+                lead=OUTLIER_LEAD,
+                plots=_outlier_plots(report),
+                folded=outliers,
                 folded_title="All named tensors",
             )
         )
@@ -129,7 +106,7 @@ def _sections(report: RunReport) -> list[Section]:
             Section(
                 anchor="training",
                 title="Training",
-                plots=training_plots(report.arms),
+                plots=[*training_plots(report.arms), *_evaluation_plots(report)],
                 table=arm_table(report),
             )
         )
@@ -139,6 +116,19 @@ def _sections(report: RunReport) -> list[Section]:
     if files is not None:
         sections.append(Section(anchor="files", title="Files", table=files))
     return sections
+
+
+def _evaluation_plots(report: RunReport) -> list[Plot]:
+    return evaluation_plots(report.chosen_arm) if report.chosen_arm else []
+
+
+def _outlier_plots(report: RunReport) -> list[Plot]:
+    """Before and after, or the one model that there is."""
+    after = report.chosen_arm.outliers if report.chosen_arm else None
+    if report.outliers_before and after:
+        return outlier_plots(report.outliers_before, after)
+    alone = report.outliers_before or after
+    return outlier_plots_of_one(alone) if alone else []
 
 
 def _export_section(report: RunReport) -> Section:

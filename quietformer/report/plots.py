@@ -24,6 +24,7 @@ MUTED = "#6b6b6c"
 GRID = "#dcdcdd"
 THIRD = "#8a5cf6"
 FOURTH = "#b8860b"
+PAPER = "#ffffff"
 SERIES = (AFTER, MUTED, THIRD, FOURTH, BEFORE)
 """For several curves in one panel, the chosen one first."""
 
@@ -109,6 +110,14 @@ def log_ticks(low: float, high: float) -> list[float]:
     steps = (1, 2, 5) if last - first <= 3 else (1,)
     ticks = [step * 10.0**exponent for exponent in range(first, last + 1) for step in steps]
     return [tick for tick in ticks if low <= tick <= high]
+
+
+def standalone(svg: str) -> str:
+    """A drawing as a file of its own, in the colours of a light page."""
+    for placeholder, variable in {**_VARIABLES, PAPER: "var(--card)"}.items():
+        svg = svg.replace(variable, placeholder)
+    opening = '<svg xmlns="http://www.w3.org/2000/svg" font-family="sans-serif"'
+    return f"{svg.replace('<svg', opening, 1)}\n"
 
 
 def _inline(svg: str, name: str) -> str:

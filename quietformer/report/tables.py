@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 from deploy.bench import BenchReport, shape_text
 from deploy.compare import CompareReport
+from deploy.machine import MachineFacts
 from quietformer.report.content import Arm, ArtifactFacts, EngineFacts, ExportFacts, RunReport, SiteRange
 from quietformer.report.number_text import (
     TIMES,
@@ -93,28 +95,33 @@ def latency_table(latency: BenchReport) -> Table:
 
 
 def outlier_table(report: RunReport) -> Table | None:
-    """Every named tensor before and, where an arm was chosen, after."""
-    if not report.outliers_before:
-        return None
-    chosen = report.chosen_arm
-    after = {view.name: view for view in tensor_views(chosen.outliers)} if chosen and chosen.outliers else {}
+    """Every named tensor before and, where an arm was chosen, after; of the one model where there is no other."""
+    after = report.chosen_arm.outliers if report.chosen_arm else None
+    if report.outliers_before:
+        return tensor_table(report.outliers_before, after)
+    return tensor_table(after) if after else None
+
+
+def tensor_table(outliers: Mapping[str, Any], after: Mapping[str, Any] | None = None) -> Table:
+    """Every named tensor of a model, beside the same tensor of another one where it is given."""
+    others = {view.name: view for view in tensor_views(after)} if after else {}
     rows = []
-    for old in tensor_views(report.outliers_before):
+    for old in tensor_views(outliers):
         cells = [old.name, figure(old.largest), figure(old.inf_norm), _optional(old.kurtosis)]
-        if after:
-            new = after.get(old.name)
+        if others:
+            new = others.get(old.name)
             cells += [figure(new.largest), figure(new.inf_norm), _optional(new.kurtosis)] if new else [NOTHING] * 3
         rows.append(tuple(cells))
     names = ("largest |x|", "infinity norm", "kurtosis")
     header = (
         ("Tensor", *names)
-        if not after
+        if not others
         else ("Tensor", *(f"{n}, before" for n in names), *(f"{n}, after" for n in names))
     )
     return Table(
         header=header,
         rows=tuple(rows),
-        caption=f"Infinity norm and kurtosis per sequence, averaged over {report.outliers_before['num_sequences']:,}"
+        caption=f"Infinity norm and kurtosis per sequence, averaged over {outliers['num_sequences']:,}"
         " sequences, padding left out.",
     )
 
@@ -198,9 +205,8 @@ def artifact_table(artifacts: Sequence[ArtifactFacts], engines: Sequence[EngineF
     return Table(header=("Kind", "File", "Note", "sha256", "Size"), rows=tuple(rows), text_columns=4)
 
 
-def machine_table(report: RunReport) -> Table:
+def machine_table(machine: MachineFacts) -> Table:
     """Hardware and versions."""
-    machine = report.machine
     rows = [
         ("Processor", f"{machine.cpu}, {machine.num_cores} cores"),
         ("Instruction sets", ", ".join(machine.instruction_sets) or NOTHING),

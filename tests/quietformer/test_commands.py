@@ -89,7 +89,7 @@ def test_inspect_prints_a_table_and_writes_json_and_a_page(workshop: Workshop, t
     json_file, page = tmp_path / "o.json", tmp_path / "o.html"
     told = succeed("inspect", workshop.checkpoint, "--data", workshop.texts, "--json", json_file, "--html", page)
     assert "ffn_output: largest infinity norm" in told.stdout
-    assert "ffn_output" in json.loads(json_file.read_text())["summary"]
+    assert "ffn_output" in json.loads(json_file.read_text())["outliers"]["summary"]
     text = page.read_text()
     assert text.lower().startswith("<!doctype html>")
     assert "<svg" in text

@@ -1,0 +1,134 @@
+"""What is looked at: a checkpoint, the batches it is run on, and the one sequence that is shown in full.
+
+A checkpoint that reads tokens gets texts, one that reads pixels gets images; the family says which.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import torch
+from transformers import PreTrainedModel
+
+from deploy.encoding import TextEncoder
+from deploy.image_data import read_images
+from deploy.image_encoding import PIXEL_INPUT
+from deploy.image_preprocessing import read_image_encoder
+from deploy.text_data import read_texts
+from quietformer.diagnosis.token_texts import TokenTexts
+from quietformer.graph_text import USUAL_LENGTH
+from train.checkpoint import load, load_tokenizer_file
+from train.checkpoint_files import read_positions
+from train.families import family_of
+from train.text_batches import pad_rows, sequential_batches
+
+BATCH_SIZE = 16
+"""Rows of a batch; no figure depends on it."""
+SHOWN_TOKENS = 32
+"""The shown text is cut to so many tokens, so that each can be read."""
+
+Batch = Mapping[str, torch.Tensor]
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class ShownToken:
+    """A token of the shown sequence."""
+
+    text: str
+    delimits: bool
+    """Special token, punctuation or line break."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Subject:
+    """A model and what it is run on."""
+
+    model: PreTrainedModel
+    batches: Sequence[Batch]
+    num_examples: int
+    shown: Batch
+    """One row without padding."""
+    shown_tokens: tuple[ShownToken, ...] | None
+    """Its tokens, ``None`` for an image."""
+    delimiters: tuple[int, ...]
+    """Token ids; none for a model of images."""
+    token_texts: TokenTexts | None
+    patches: tuple[int, int] | None
+    """Rows and columns of patches on an image, ``None`` for a model of texts."""
+
+
+def open_subject(checkpoint: Path, data: str, *, limit: int, length: int | None) -> Subject:
+    """Load a checkpoint and read what it is run on.
+
+    Args:
+        checkpoint: checkpoint folder.
+        data: texts, or images for a model that reads them.
+        limit: use the first so many.
+        length: texts are cut to so many tokens; by default 128, or the model's positions where they are fewer.
+
+    Raises:
+        FileNotFoundError: checkpoint, tokenizer or data are missing.
+        ValueError: one of them cannot be read, or ``length`` is above the model's positions or given for images.
+        ImportError: images without the packages that read them.
+    """
+    model = load(checkpoint)
+    if family_of(model).inputs == "pixels":
+        if length is not None:
+            raise ValueError(f"{checkpoint} reads images; --length is for models that read texts")
+        return _of_images(model, checkpoint, data, limit=limit)
+    texts = read_texts(data, limit=limit, allow_evaluation_split=True)
+    return _of_texts(model, checkpoint, texts, length=length)
+
+
+def _of_texts(model: PreTrainedModel, checkpoint: Path, texts: Sequence[str], *, length: int | None) -> Subject:
+    positions = read_positions(checkpoint) or model.config.max_position_embeddings
+    length = min(USUAL_LENGTH, positions) if length is None else length
+    if length > positions:
+        raise ValueError(f"length {length} is above the {positions} positions of {checkpoint}")
+    tokenizer_file = load_tokenizer_file(checkpoint)
+    pad_id = model.config.pad_token_id if model.config.pad_token_id is not None else 0  # padding is masked
+    rows = TextEncoder(tokenizer_file, max_length=length, pad_token_id=pad_id).encode(texts)
+    token_texts = TokenTexts(tokenizer_file)
+    shown = TextEncoder(tokenizer_file, max_length=min(length, SHOWN_TOKENS), pad_token_id=pad_id)
+    (shown_row,) = shown.encode([max(texts[:BATCH_SIZE], key=len)])
+    return Subject(
+        model=model,
+        batches=sequential_batches(rows, batch_size=BATCH_SIZE, pad_id=pad_id),
+        num_examples=len(rows),
+        shown=pad_rows([shown_row], pad_id=pad_id),
+        shown_tokens=tuple(
+            ShownToken(text=token_texts.text(int(token)), delimits=token_texts.is_delimiter(int(token)))
+            for token in shown_row
+        ),
+        delimiters=tuple(token_texts.delimiters()),
+        token_texts=token_texts,
+        patches=None,
+    )
+
+
+def _of_images(model: PreTrainedModel, checkpoint: Path, data: str, *, limit: int) -> Subject:
+    encoder = read_image_encoder(checkpoint)
+    images = read_images(data, labelled=False, limit=limit, allow_evaluation_split=True)
+    pixels = encoder.pixels(images)
+    batches = [
+        {PIXEL_INPUT: torch.from_numpy(encoder.normalise(pixels[start : start + BATCH_SIZE]))}
+        for start in range(0, len(pixels), BATCH_SIZE)
+    ]
+    return Subject(
+        model=model,
+        batches=batches,
+        num_examples=len(pixels),
+        shown={PIXEL_INPUT: batches[0][PIXEL_INPUT][:1]},
+        shown_tokens=None,
+        delimiters=(),
+        token_texts=None,
+        patches=_patches(model, encoder.size),
+    )
+
+
+def _patches(model: PreTrainedModel, size: tuple[int, int]) -> tuple[int, int]:
+    """From the stride of the patch convolution."""
+    stride = next(module.stride for module in model.modules() if isinstance(module, torch.nn.Conv2d))
+    return size[0] // int(stride[0]), size[1] // int(stride[1])
