@@ -11,9 +11,9 @@ from dataclasses import dataclass
 
 import onnx
 
-from deploy.graph_index import GraphIndex, attribute
+from deploy.graph_index import GraphIndex, Use, attribute
 
-ACTIVATIONS = frozenset({"Gelu", "Relu", "Tanh", "Sigmoid"})
+ACTIVATIONS = frozenset({"Gelu", "Relu", "Tanh", "Sigmoid", "Swish"})
 """Functions that one integer kernel applies after a linear layer: nothing is quantized between the two."""
 
 
@@ -76,11 +76,14 @@ def _after_bias(index: GraphIndex, node: onnx.NodeProto) -> str:
 def activation_after(index: GraphIndex, tensor: str) -> str | None:
     """Output of the activation function that ``tensor`` goes into, None when it goes elsewhere.
 
-    ``GELU`` is also seen in its written-out form ``x * 0.5 * (1 + erf(x / sqrt(2)))``, in any association.
+    ``GELU`` is also seen in its written-out form ``x * 0.5 * (1 + erf(x / sqrt(2)))``, in any association, and ``SiLU`` as
+    ``x * sigmoid(x)``.
     """
     uses = index.after_moves(tensor)
     if len(uses) == 1 and uses[0].node.op_type in ACTIVATIONS:
         return str(uses[0].node.output[0])
+    if (silu := _silu_of(index, uses)) is not None:
+        return silu
     reach = set(_through_erf(index, tensor))
     if not reach:
         return None
@@ -91,6 +94,16 @@ def activation_after(index: GraphIndex, tensor: str) -> str | None:
             last = str(node.output[0])
             reach.add(last)
     return last
+
+
+def _silu_of(index: GraphIndex, uses: list[Use]) -> str | None:
+    """Output of ``Mul(x, Sigmoid(x))`` where ``uses`` are all readers of x."""
+    sigmoids = [use.node for use in uses if use.node.op_type == "Sigmoid"]
+    if len(uses) != 2 or len(sigmoids) != 1:
+        return None
+    product = index.only_use(sigmoids[0].output[0])
+    is_silu = product is not None and product.node.op_type == "Mul" and any(use.node is product.node for use in uses)
+    return str(product.node.output[0]) if product is not None and is_silu else None
 
 
 def _through_erf(index: GraphIndex, tensor: str) -> Iterator[str]:

@@ -32,6 +32,12 @@ def external_files(model: onnx.ModelProto) -> list[str]:
     return sorted({ExternalDataInfo(tensor).location for tensor in stored_tensors(model) if uses_external_data(tensor)})
 
 
+def stored_bytes(path: Path) -> int:
+    """Size on disk of an ONNX file and of the files that hold its weights."""
+    parts = [path, *(path.parent / location for location in external_files(read_structure(path)))]
+    return sum(part.stat().st_size for part in parts)
+
+
 def stored_tensors(model: onnx.ModelProto) -> Iterator[onnx.TensorProto]:
     """Every constant of a model: its initializers and the tensors in its nodes' attributes."""
     yield from model.graph.initializer

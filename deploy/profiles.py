@@ -14,10 +14,11 @@ Tensors of one encoder layer (``*``: only with a gate), by kind:
     values_mixed*      probabilities times values, before the gate
     context            what enters the output projection: after the gate
     residual_sum       attention and FFN residual sums
-    layernorm_output   both LayerNorms, the one of the embeddings (patches), and the last one of pre-LN models
-    activation_output  after GELU (also ReLU and tanh of pooler and gate)
+    layernorm_output   both norms (LayerNorm or RMSNorm), the one of the embeddings (patches), and the last one of pre-LN models
+    activation_output  after GELU (also ReLU, SiLU, and tanh of pooler and gate)
     embedding_sum      token + type + position, or patches and class token + position, once per model
-    linear_input       the input of a linear layer that is none of the above (the pooled token, an image)
+    linear_input       the input of a linear layer that is none of the above (the pooled token, an image, the product of a
+                       gated FFN's two halves)
 """
 
 from __future__ import annotations

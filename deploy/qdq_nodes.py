@@ -83,10 +83,10 @@ class QdqWriter:
         for site in scaled.sites:
             result = site.reader.node.output[0]
             if site.kind == "embedding":
-                rows = f"{result}/quantized"
+                rows = f"{result}/rows"
                 self._inputs[result, site.reader.slot] = integers
                 self._outputs[result] = rows
-                self._after[result].insert(0, _dequantize(result, [rows, *parameters], result))
+                self._after[result].insert(0, _dequantize(rows, [rows, *parameters], result))
             else:
                 self._inputs[result, site.reader.slot] = floats
                 if not shared:

@@ -19,10 +19,12 @@ import onnx
 
 from deploy.calibration_cache import CalibrationCache
 from deploy.exclusions import EXCLUDED, exclude_sites
-from deploy.files import atomic_path, refuse_existing
+from deploy.files import refuse_existing
 from deploy.float16 import check_float16, float16_tensors, float32_name
 from deploy.graph_index import GraphIndex
 from deploy.graph_info import TOKENIZER_FILE, GraphInfo, load_graph
+from deploy.graph_structure import stored_bytes
+from deploy.graph_writing import checked_before_replacing
 from deploy.model_hash import model_sha256
 from deploy.op_precision import OpPrecision, op_precisions
 from deploy.profiles import Profile, profile_named
@@ -60,7 +62,7 @@ class QuantizeSummary:
     """Precision of every matrix product of the result."""
     float_bytes: int
     quantized_bytes: int
-    """Size of the ONNX files."""
+    """Size of the ONNX files, with the weights beside them."""
 
 
 def quantize_model(
@@ -174,9 +176,9 @@ def quantize(
     if excluded:
         model.metadata_props.add(key=EXCLUDED_KEY, value=json.dumps(excluded))
     report(f"writing {out}")
-    with atomic_path(out) as temporary:
-        onnx.save(model, temporary)
-        onnx.checker.check_model(temporary)
+    operations = tuple(op_precisions(model))
+    with checked_before_replacing(model, out) as written:
+        onnx.checker.check_model(written)
     tokenizer = model_path.parent / TOKENIZER_FILE
     if tokenizer.is_file() and out.parent.resolve() != model_path.parent.resolve():
         shutil.copyfile(tokenizer, out.parent / TOKENIZER_FILE)
@@ -185,7 +187,7 @@ def quantize(
         activations=dict(Counter(site.kind for site in sites.activations)),
         weights=dict(Counter(site.kind for site in sites.weights)),
         float_linears={left.node.name: left.reason for left in sites.float_linears},
-        operations=tuple(op_precisions(model)),
-        float_bytes=model_path.stat().st_size,
-        quantized_bytes=out.stat().st_size,
+        operations=operations,
+        float_bytes=stored_bytes(model_path),
+        quantized_bytes=stored_bytes(out),
     )

@@ -21,6 +21,7 @@ from deploy.graph_patterns import (
     is_head,
     residual_sums,
 )
+from deploy.norm_pattern import find_norms
 from deploy.profiles import PROFILES, UNIT_INTERVAL, Profile, TensorKind, WeightKind
 
 
@@ -126,9 +127,8 @@ def tensor_kinds(index: GraphIndex) -> dict[str, TensorKind]:
         if attention.gate_probability is not None:
             kinds[attention.gate_probability] = "gate_probability"
             kinds[attention.pv.output[0]] = "values_mixed"
-    for node in index.nodes:
-        if node.op_type == "LayerNormalization":
-            kinds.setdefault(node.output[0], "layernorm_output")
+    for norm in find_norms(index):
+        kinds.setdefault(norm.output, "layernorm_output")
     for name in residual_sums(index, linears):
         kinds.setdefault(name, "residual_sum")
     for name in embedding_sums(index, linears):
@@ -168,11 +168,13 @@ def _activation_sites(index: GraphIndex, quantized: list[Linear], profile: Profi
 def _weight_sites(index: GraphIndex, quantized: list[Linear], profile: Profile) -> Iterator[WeightSite]:
     axes = {linear.node.output[0]: linear.output_axis for linear in quantized}
     tables = {node.output[0] for node in embedding_tables(index)}
+    gains = {norm.gain.node.output[0]: norm.gain for norm in find_norms(index)}
     for node in index.nodes:
         key = node.output[0]
         if "linear" in profile.weights and key in axes:
             yield WeightSite(tensor=node.input[1], kind="linear", reader=Use(node, 1), output_axis=axes[key])
         elif "embedding" in profile.weights and key in tables:
             yield WeightSite(tensor=node.input[0], kind="embedding", reader=Use(node, 0), output_axis=None)
-        elif "layernorm_gain" in profile.weights and node.op_type == "LayerNormalization":
-            yield WeightSite(tensor=node.input[1], kind="layernorm_gain", reader=Use(node, 1), output_axis=None)
+        elif "layernorm_gain" in profile.weights and key in gains:
+            gain = gains[key]
+            yield WeightSite(tensor=node.input[gain.slot], kind="layernorm_gain", reader=gain, output_axis=None)

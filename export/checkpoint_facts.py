@@ -12,10 +12,12 @@ from transformers import PreTrainedModel
 
 from deploy.graph_info import Pooling, Task
 from train.checkpoint import load_tokenizer_file, read_pooling
+from train.families import family_of
 
 _HEADS: dict[str, tuple[Task, str]] = {
     "Model": ("feature-extraction", "last_hidden_state"),
     "ForMaskedLM": ("fill-mask", "logits"),
+    "ForCausalLM": ("text-generation", "logits"),
     "ForSequenceClassification": ("text-classification", "logits"),
 }
 """Ending of the architecture's name, the task, the output of the graph."""
@@ -32,6 +34,8 @@ class CheckpointFacts:
     """Positions, in tokens."""
     vocab_size: int
     pad_token_id: int
+    causal: bool
+    """Whether a token sees only itself and what is before it."""
     token_types: bool
     """Whether the model tells token types apart."""
     pooling: Pooling | None
@@ -47,17 +51,23 @@ def read_facts(model: PreTrainedModel, checkpoint: Path) -> CheckpointFacts:
     known = [found for ending, found in _HEADS.items() if architecture.endswith(ending)]
     if not known:
         raise ValueError(
-            f"{checkpoint} is a {architecture}; expected one that ends in {', '.join(_HEADS)} (the bare encoder, a "
-            "masked language model, or a classifier of sequences)"
+            f"{checkpoint} is a {architecture}; expected one that ends in {', '.join(_HEADS)} (the bare model, a "
+            "masked or causal language model, or a classifier of sequences)"
         )
     task, output = known[0]
     config = model.config
+    causal = family_of(model).causal
+    if causal and task == "text-classification":
+        raise ValueError(
+            f"{checkpoint} is a {architecture}; of decoders, the bare model and the language model are exported"
+        )
     return CheckpointFacts(
         task=task,
         output=output,
-        max_length=_num_positions(model),
+        max_length=config.max_position_embeddings if causal else _num_positions(model),
         vocab_size=config.vocab_size,
         pad_token_id=config.pad_token_id or 0,
+        causal=causal,
         token_types=getattr(config, "type_vocab_size", 0) > 1,
         pooling=read_pooling(checkpoint),
     )

@@ -100,14 +100,52 @@ def check_attention(graph: onnx.GraphProto, lowered: LoweredModel) -> None:
         )
 
 
+def check_mask(graph: onnx.GraphProto, lowered: LoweredModel, interface: GraphInterface) -> None:
+    """Every layer adds one and the same mask to its scores: of a decoder one number per query and key, else one per key.
+
+    Args:
+        graph: with the shape of every tensor and the names of :mod:`export.graph_names`.
+        lowered: the model that was traced.
+        interface: of the graph.
+
+    Raises:
+        ValueError: names the first layer whose mask is another tensor or has another shape.
+    """
+    index = GraphIndex(graph)
+    shapes = {
+        value.name: [dim.dim_param or dim.dim_value for dim in value.type.tensor_type.shape.dim]
+        for value in graph.value_info
+    }
+    length = interface.length or "length"
+    expected = ["batch", 1, length if interface.causal else 1, length]
+    masks = {path: _mask_of(index, f"{path}.scores") for path in lowered.attention_paths}
+    shared = next(iter(masks.values()))
+    for path, mask in masks.items():
+        if mask != shared or shapes.get(mask) != expected:
+            raise ValueError(
+                f"{path} adds mask '{mask}' of shape {shapes.get(mask)}; expected '{shared}' of {expected}"
+            )
+
+
+def _mask_of(index: GraphIndex, scope: str) -> str:
+    """What is added to the product of queries and keys below ``scope``."""
+    product = _first_product(index, scope)
+    use = index.only_use(product.output[0]) if product is not None else None
+    return str(use.node.input[1 - use.slot]) if use is not None and use.node.op_type == "Add" else ""
+
+
 def _check_chain(index: GraphIndex, scope: str, expected: tuple[str, ...], *, what: str) -> None:
     """Follow the only reader of each output from the first ``MatMul`` below ``scope``."""
-    first = next((node for node in index.nodes if node.op_type == "MatMul" and _is_below(node.name, scope)), None)
+    first = _first_product(index, scope)
     found = () if first is None else _operators_from(index, first, limit=len(expected))
     if found != expected:
         raise ValueError(
             f"{scope} misses its {what} pattern: expected {' → '.join(expected)}, found {' → '.join(found) or 'nothing'}"
         )
+
+
+def _first_product(index: GraphIndex, scope: str) -> onnx.NodeProto | None:
+    return next((node for node in index.nodes if node.op_type == "MatMul" and _is_below(node.name, scope)), None)
 
 
 def _is_below(name: str, scope: str) -> bool:

@@ -10,6 +10,8 @@ import onnx
 import onnx_ir as ir
 from onnx_ir.passes import common
 
+from export.operator_forms import unify, write_gemm_as_matmul
+
 try:
     from onnxscript import optimizer
 except ImportError as error:
@@ -23,6 +25,7 @@ def clean_up(model: ir.Model) -> None:
     """Run every pass of this module, merge equal computations and drop what nothing reads."""
     for value in model.graph.initializers.values():
         value.meta[PARAMETER] = value.name
+    write_gemm_as_matmul(model)
     store_transposed_weights(model)
     make_reshapes_constant(model)
     optimizer.fold_constants(model, should_fold=_should_fold)
@@ -34,6 +37,8 @@ def clean_up(model: ir.Model) -> None:
         common.LiftConstantsToInitializersPass(lift_all_constants=True, size_limit=0),
         common.RemoveUnusedNodesPass(),
     )(model)
+    unify(model)
+    common.RemoveUnusedNodesPass()(model)
     give_each_node_its_constants(model)
 
 
@@ -101,7 +106,7 @@ def _constant_target(before: ir.Shape | None, after: ir.Shape | None) -> list[in
 
 
 def drop_useless_reshapes(model: ir.Model) -> None:
-    """``Reshape(Squeeze(x), [-1])`` of a vector x of one element, and a ``Slice`` that keeps everything, become x."""
+    """``Reshape(Squeeze(x), [-1])`` of a vector x of one element, and a ``Slice`` or ``Reshape`` that keeps everything, become x."""
     for node in list(model.graph):
         source = node.inputs[0] if node.inputs else None
         if source is None:
@@ -114,14 +119,14 @@ def drop_useless_reshapes(model: ir.Model) -> None:
             target = ir.convenience.get_const_tensor(node.inputs[1]) if node.inputs[1] is not None else None
             if one_dim and target is not None and target.numpy().tolist() == [-1]:
                 node.outputs[0].replace_all_uses_with(vector)
-        elif node.op_type == "Slice" and _keeps_everything(node):
+        elif node.op_type in ("Slice", "Reshape") and _keeps_everything(node):
             node.outputs[0].replace_all_uses_with(source)
 
 
-def _keeps_everything(slice_node: ir.Node) -> bool:
-    """Whether a ``Slice`` forwards has the shape of its input, every dimension known by number or name."""
-    source, output = slice_node.inputs[0], slice_node.outputs[0]
-    steps = slice_node.inputs[4] if len(slice_node.inputs) > 4 else None
+def _keeps_everything(node: ir.Node) -> bool:
+    """Whether a ``Slice`` forwards or a ``Reshape`` has the shape of its input, every dimension known by number or name."""
+    source, output = node.inputs[0], node.outputs[0]
+    steps = node.inputs[4] if node.op_type == "Slice" and len(node.inputs) > 4 else None
     tensor = ir.convenience.get_const_tensor(steps) if steps is not None else None
     if steps is not None and (tensor is None or (tensor.numpy() != 1).any()):
         return False

@@ -4,7 +4,9 @@ The pieces are modules, so that every node of the exported graph carries the nam
 ``scores`` (product of queries and keys, mask), ``probabilities`` (the softmax variant), ``context`` (product with the
 values, gate) and ``gate``. :mod:`export.lowering` attaches them to each attention layer of a copy of the model.
 
-Legend: B batch, T query positions, S key positions, H heads, d features per head, D = H * d, M hidden units of a gate.
+Legend: B batch, T query positions, S key positions, H heads, G heads of keys and values (H of them, or fewer that each serve
+H / G neighbouring queries), d features per head, D = H * d, M hidden units of a gate. A mask is (B, 1, 1, S) in an encoder
+and (B, 1, T, S) in a decoder.
 """
 
 from __future__ import annotations
@@ -22,15 +24,24 @@ from train.settings import AttentionSettings
 class Scores(nn.Module):
     """``Q K'`` plus the mask; ``1/sqrt(d)`` is already part of the query projection."""
 
-    def forward(self, query_BHTd: Tensor, key_BHSd: Tensor, mask_B11S: Tensor) -> Tensor:
+    def forward(self, query_BHTd: Tensor, key_BGSd: Tensor, mask: Tensor) -> Tensor:
         """Masked scores (B, H, T, S)."""
-        return torch.matmul(query_BHTd, key_BHSd.transpose(2, 3)) + mask_B11S
+        key_BHSd = per_query_head(key_BGSd, num_heads=query_BHTd.shape[1])
+        return torch.matmul(query_BHTd, key_BHSd.transpose(2, 3)) + mask
+
+
+def per_query_head(x_BGSd: Tensor, *, num_heads: int) -> Tensor:
+    """Keys or values repeated for each query head that they serve, (B, H, S, d); themselves where every head has its own."""
+    _, G, _, d = x_BGSd.shape
+    if num_heads == G:
+        return x_BGSd
+    return x_BGSd.unsqueeze(2).expand(-1, -1, num_heads // G, -1, -1).reshape(x_BGSd.shape[0], num_heads, -1, d)
 
 
 class Probabilities(nn.Module):
     """Vanilla softmax, and the base of the variants."""
 
-    def forward(self, scores_BHTS: Tensor, mask_B11S: Tensor) -> Tensor:
+    def forward(self, scores_BHTS: Tensor, mask: Tensor) -> Tensor:
         """Probabilities (B, H, T, S) from masked scores."""
         return torch.softmax(scores_BHTS, dim=-1)
 
@@ -43,7 +54,7 @@ class ClippedProbabilities(Probabilities):
         self.gamma = gamma
         self.zeta = zeta
 
-    def forward(self, scores_BHTS: Tensor, mask_B11S: Tensor) -> Tensor:
+    def forward(self, scores_BHTS: Tensor, mask: Tensor) -> Tensor:
         """See :class:`Probabilities`."""
         stretched_BHTS = torch.softmax(scores_BHTS, dim=-1) * (self.zeta - self.gamma) + self.gamma
         return torch.clamp(stretched_BHTS, 0.0, 1.0)
@@ -60,22 +71,22 @@ class ThresholdedProbabilities(Probabilities):
         super().__init__()
         self.threshold = -gamma / (1.0 - gamma)
 
-    def forward(self, scores_BHTS: Tensor, mask_B11S: Tensor) -> Tensor:
+    def forward(self, scores_BHTS: Tensor, mask: Tensor) -> Tensor:
         """See :class:`Probabilities`; the result is the probability over ``1 - gamma``."""
         return torch.relu(torch.softmax(scores_BHTS, dim=-1) - self.threshold)
 
 
 class RowGamma(nn.Module):
-    """``gamma = -alpha / n``, n the number of keys that are not padding, the same for every row of a sequence."""
+    """``gamma = -alpha / n``, n the number of keys that a query sees: in an encoder the same for all queries of a sequence."""
 
     def __init__(self, *, alpha: float) -> None:
         super().__init__()
         self.alpha = alpha
 
-    def forward(self, mask_B11S: Tensor) -> Tensor:
-        """(B, 1, 1, 1); a sequence of padding alone counts as one key."""
-        keys_B11S = (mask_B11S > MASK_VALUE / 2).to(mask_B11S.dtype)
-        return -self.alpha / keys_B11S.sum(dim=-1, keepdim=True).clamp_min(1.0)
+    def forward(self, mask: Tensor) -> Tensor:
+        """(B, 1, 1, 1) or (B, 1, T, 1); a query that sees no key counts as one with one."""
+        keys = (mask > MASK_VALUE / 2).to(mask.dtype)
+        return -self.alpha / keys.sum(dim=-1, keepdim=True).clamp_min(1.0)
 
 
 class ClippedPerRowProbabilities(Probabilities):
@@ -89,17 +100,17 @@ class ClippedPerRowProbabilities(Probabilities):
         self.gamma = RowGamma(alpha=alpha)
         self.zeta = zeta
 
-    def forward(self, scores_BHTS: Tensor, mask_B11S: Tensor) -> Tensor:
+    def forward(self, scores_BHTS: Tensor, mask: Tensor) -> Tensor:
         """See :class:`Probabilities`."""
-        gamma_B111 = self.gamma(mask_B11S)
-        stretched_BHTS = torch.softmax(scores_BHTS, dim=-1) * (self.zeta - gamma_B111) + gamma_B111
+        gamma = self.gamma(mask)
+        stretched_BHTS = torch.softmax(scores_BHTS, dim=-1) * (self.zeta - gamma) + gamma
         return torch.clamp(stretched_BHTS, 0.0, 1.0)
 
 
 class OffByOneProbabilities(Probabilities):
     """``exp(x_j) / (1 + sum_k exp(x_k))``: softmax with one more key of score 0, whose probability is dropped."""
 
-    def forward(self, scores_BHTS: Tensor, mask_B11S: Tensor) -> Tensor:
+    def forward(self, scores_BHTS: Tensor, mask: Tensor) -> Tensor:
         """See :class:`Probabilities`; a row sums to less than 1, and to 0 where every key is masked."""
         return torch.softmax(nn.functional.pad(scores_BHTS, (0, 1)), dim=-1)[..., :-1]
 
@@ -107,8 +118,9 @@ class OffByOneProbabilities(Probabilities):
 class Context(nn.Module):
     """``P V``, heads last, times the gate where the layer has one."""
 
-    def forward(self, probabilities_BHTS: Tensor, value_BHSd: Tensor, gate_BTH: Tensor | None) -> Tensor:
+    def forward(self, probabilities_BHTS: Tensor, value_BGSd: Tensor, gate_BTH: Tensor | None) -> Tensor:
         """Context (B, T, H, d)."""
+        value_BHSd = per_query_head(value_BGSd, num_heads=probabilities_BHTS.shape[1])
         context_BTHd = torch.matmul(probabilities_BHTS, value_BHSd).transpose(1, 2)
         return context_BTHd if gate_BTH is None else context_BTHd * gate_BTH.unsqueeze(-1)
 
@@ -168,8 +180,8 @@ def folds_clip(settings: AttentionSettings) -> bool:
 def lowered_attention(
     module: nn.Module,
     query_BHTd: Tensor,
-    key_BHSd: Tensor,
-    value_BHSd: Tensor,
+    key_BGSd: Tensor,
+    value_BGSd: Tensor,
     attention_mask: Tensor,
     *,
     quiet_gate: Tensor | None = None,
@@ -183,6 +195,6 @@ def lowered_attention(
     Returns:
         The context (B, T, H, d), and no attention matrix.
     """
-    scores_BHTS = module.get_submodule("scores")(query_BHTd, key_BHSd, attention_mask)
+    scores_BHTS = module.get_submodule("scores")(query_BHTd, key_BGSd, attention_mask)
     probabilities_BHTS = module.get_submodule("probabilities")(scores_BHTS, attention_mask)
-    return module.get_submodule("context")(probabilities_BHTS, value_BHSd, quiet_gate), None
+    return module.get_submodule("context")(probabilities_BHTS, value_BGSd, quiet_gate), None

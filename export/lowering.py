@@ -2,7 +2,8 @@
 
 What is folded, all exact up to float rounding:
 
-- ``1/sqrt(d)`` into the query projection, weight and bias, in both lowerings;
+- ``1/sqrt(d)`` into the query projection, weight and bias, in both lowerings; rotary positions turn the queries after
+  that and commute with a factor;
 - ``folded`` only: the factor ``1 - gamma`` of clipped softmax with zeta = 1 into the value projection, weight and bias
   (``sum_j (1 - gamma) relu(p_j - t) v_j = sum_j relu(p_j - t) ((1 - gamma) v_j)``);
 - ``folded`` only: the gate's scale into the weight of the output projection, not its bias, which the gate never scales.
@@ -91,6 +92,7 @@ def undo_chunking(model: PreTrainedModel) -> None:
 def _lower_layer(layer: LayerModules, settings: AttentionSettings, *, fold: bool) -> None:
     attention = layer.attention
     _scale(layer.query, float(attention.scaling))  # type: ignore[arg-type]
+    attention.scaling = 1.0  # type: ignore[assignment]  # some families multiply the queries themselves
     if fold and folds_clip(settings):
         _scale(layer.value, 1.0 - settings.clip_gamma)
     if settings.gate != "none":

@@ -24,6 +24,8 @@ TOLERANCE = 1e-4
 FLOAT16_TOLERANCE = 5e-3
 """Largest difference that a float16 graph may have, as a share of the largest output."""
 _SEED = 20
+_MOST_TOKENS = 2048
+"""Of one comparison: the logits of so many tokens over a large vocabulary already take 400 MB."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -49,17 +51,22 @@ class Parity:
 
 
 def parity_shapes(interface: GraphInterface) -> tuple[tuple[int, int], ...]:
-    """Three shapes (B, T) other than the traced one; the longest input is among them where the length is dynamic."""
+    """Three shapes (B, T) other than the traced one.
+
+    Where the length is dynamic the longest input is among them, of a model with very many positions one of 2,048 tokens.
+    """
     if interface.length is not None:
         return tuple((batch, interface.length) for batch in (1, 3, 5))
-    longest = interface.max_length
-    return (1, min(7, longest)), (3, min(33, longest)), (4, longest)
+    longest = min(interface.max_length, _MOST_TOKENS)
+    return (1, min(7, longest)), (3, min(33, longest)), (max(1, min(4, _MOST_TOKENS // longest)), longest)
 
 
 def random_feeds(
     interface: GraphInterface, shape: tuple[int, int], *, vocab_size: int, pad_token_id: int, seed: int = _SEED
 ) -> dict[str, np.ndarray]:
-    """Random token ids with random padding at the end of every row but the first; every row has a token.
+    """Random token ids; every row has a token.
+
+    The first row is full, the second ends in padding, the third begins with it, and later ones are padded on both sides.
 
     Args:
         interface: names and types of the inputs.
@@ -75,7 +82,10 @@ def random_feeds(
     batch, length = shape
     lengths_B = generator.integers(1, length + 1, size=batch)
     lengths_B[0] = length
-    mask_BT = np.arange(length)[None, :] < lengths_B[:, None]
+    starts_B = generator.integers(0, length - lengths_B + 1)
+    starts_B[1:2], starts_B[2:3] = 0, length - lengths_B[2:3]
+    places_BT = np.arange(length)[None, :] - starts_B[:, None]
+    mask_BT = (places_BT >= 0) & (places_BT < lengths_B[:, None])
     ids_BT = np.where(mask_BT, generator.integers(0, vocab_size, size=shape), pad_token_id)
     arrays = {"input_ids": ids_BT, "attention_mask": mask_BT, "token_type_ids": generator.integers(0, 2, size=shape)}
     dtype = np.int32 if interface.ids == torch.int32 else np.int64

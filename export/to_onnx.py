@@ -1,8 +1,9 @@
 """A checkpoint as an ONNX graph: lowered, traced, cleaned, named, written, and checked before it replaces anything.
 
 The graph has inputs ``input_ids``, ``attention_mask`` and, where the model tells token types apart, ``token_type_ids``
-(batch, length), and one output: ``last_hidden_state`` (batch, length, hidden) of a bare encoder, ``logits`` of a masked
-language model (batch, length, vocabulary) or of a classifier (batch, classes). ``tokenizer.json`` lies beside it, and
+(batch, length), and one output: ``last_hidden_state`` (batch, length, hidden) of a bare model, ``logits`` of a masked or
+causal language model (batch, length, vocabulary) or of a classifier (batch, classes). Of a decoder it is one whole forward
+pass, for scoring and embedding text: the graph has no cache of keys and values. ``tokenizer.json`` lies beside it, and
 :class:`deploy.graph_info.GraphInfo` inside it. The same checkpoint and options give the same bytes.
 """
 
@@ -17,12 +18,14 @@ from typing import Literal, get_args
 
 import onnx_ir as ir
 
-from deploy.files import refuse_existing, sha256_file, write_atomically
+from deploy.files import refuse_existing, write_atomically
 from deploy.graph_info import TOKENIZER_FILE, GraphInfo
+from deploy.graph_writing import checked_before_replacing
+from deploy.model_hash import model_sha256
 from export.checkpoint_facts import integer_type, read_bare_tokenizer, read_facts
-from export.checks import check_attention, check_interface, check_operators
+from export.checks import check_attention, check_interface, check_mask, check_operators
 from export.graph_cleanup import clean_up, lower_opset
-from export.graph_files import checked_before_replacing, to_proto
+from export.graph_files import to_proto
 from export.graph_names import name_everything
 from export.half_precision import half_graph
 from export.lowering import LoweredModel, Lowering, lower, undo_chunking
@@ -43,7 +46,7 @@ class ExportReport:
 
     path: Path
     sha256: str
-    """Of the ONNX file."""
+    """Of the graph with its weights."""
     opset: int
     nodes: int
     parity: tuple[Parity, ...]
@@ -119,6 +122,7 @@ def export_checkpoint(
         ids=integers,
         max_length=facts.max_length,
         length=length,
+        causal=facts.causal,
     )
     say("tracing")
     lowered = lower(model, lowering=lowering)
@@ -139,6 +143,7 @@ def export_checkpoint(
     )
     info.write(proto)
     check_attention(proto.graph, lowered)
+    check_mask(proto.graph, lowered, interface)
     if dtype == "float16":
         say("converting to float16")
         proto = half_graph(proto, info)
@@ -157,7 +162,7 @@ def export_checkpoint(
         write_atomically(tokenizer_file, tokenizer)
     return ExportReport(
         path=out,
-        sha256=sha256_file(out),
+        sha256=model_sha256(out),
         opset=opset,
         nodes=len(proto.graph.node),
         parity=parity,

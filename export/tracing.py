@@ -16,7 +16,7 @@ import torch
 from torch import Tensor, nn
 from transformers import PreTrainedModel
 
-from train.attention import MASK_VALUE
+from export.traced_masks import BoundedMask, CausalMask, Positions
 
 MODEL_SCOPE = "model"
 """Name under which the traced module holds the model; stripped from every name of the graph."""
@@ -42,6 +42,8 @@ class GraphInterface:
     """Longest input in tokens."""
     length: int | None
     """Static length in tokens, None when dynamic."""
+    causal: bool = False
+    """Whether a token sees only itself and what is before it; its position then comes from the attention mask."""
 
     @property
     def inputs(self) -> tuple[str, ...]:
@@ -54,34 +56,34 @@ class GraphInterface:
         return _TRACED_BATCH, self.length or min(_TRACED_LENGTH, self.max_length)
 
 
-class BoundedMask(nn.Module):
-    """The mask that is added to the scores: 0 for a token, a large negative number for padding; never infinite."""
-
-    def forward(self, attention_mask_BT: Tensor) -> Tensor:
-        """(B, 1, 1, T), float32."""
-        mask_B11T = attention_mask_BT.unsqueeze(1).unsqueeze(1)
-        return (1.0 - mask_B11T.to(torch.float32)) * MASK_VALUE
-
-
 class TracedModel(nn.Module):
     """The model behind the graph's interface: token ids and masks in, one float tensor out."""
 
     def __init__(self, model: PreTrainedModel, interface: GraphInterface) -> None:
         super().__init__()
         self.model = model
-        self.mask = BoundedMask()
+        self.mask = CausalMask() if interface.causal else BoundedMask()
+        self.positions = Positions()
         self.interface = interface
 
     def forward(self, input_ids: Tensor, attention_mask: Tensor, token_type_ids: Tensor | None = None) -> Tensor:
         """The output named in the interface, float32."""
-        if token_type_ids is None:  # one type for all tokens: its embedding becomes a constant of the graph
-            token_type_ids = torch.zeros(1, 1, dtype=torch.int64)
-        outputs = self.model(
-            input_ids=input_ids,
-            attention_mask=self.mask(attention_mask),
-            token_type_ids=token_type_ids,
-            return_dict=True,
-        )
+        mask = self.mask(attention_mask)
+        if self.interface.causal:
+            positions_BT = self.positions(attention_mask)
+            outputs = self.model(
+                input_ids=input_ids,
+                attention_mask=mask,
+                position_ids=positions_BT,
+                use_cache=False,
+                return_dict=True,
+            )
+        else:
+            if token_type_ids is None:  # one type for all tokens: its embedding becomes a constant of the graph
+                token_type_ids = torch.zeros(1, 1, dtype=torch.int64)
+            outputs = self.model(
+                input_ids=input_ids, attention_mask=mask, token_type_ids=token_type_ids, return_dict=True
+            )
         output: Tensor = getattr(outputs, self.interface.output)
         return output
 

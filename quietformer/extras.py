@@ -21,6 +21,7 @@ EXTRAS = {
     "pyarrow": "data",
     "PIL": "images",
     "timm": "timm",
+    "gguf": "gguf",
     "datasets": "datasets",
     "matplotlib": "report",
     "jinja2": "report",

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+import re
 import struct
 from datetime import UTC, datetime
 from pathlib import Path
@@ -13,6 +14,9 @@ from train.checkpoint_files import checkpoint_sha256, read_config_file, weight_f
 
 _HEADER_LENGTH = struct.Struct("<Q")
 """A safetensors file starts with the length of its JSON header."""
+_BLOCK = re.compile(r"(?:^|\.)blocks\.(\d+)\.")
+_NORM = re.compile(r"(?:^|\.)blocks\.0\.norm1\.weight$")
+"""Where timm's models show what their config does not say: how many layers, and of how many features."""
 
 
 def model_facts(checkpoint: Path, *, source: str) -> ModelFacts:
@@ -27,19 +31,24 @@ def model_facts(checkpoint: Path, *, source: str) -> ModelFacts:
         ValueError: its files are not what they should be.
     """
     config = read_config_file(checkpoint)
+    shapes = {name: shape for file in weight_files(checkpoint) for name, shape in tensor_shapes(file).items()}
     return ModelFacts(
         name=source.removeprefix("package:").rstrip("/").rpartition("/")[2],
-        family=str(config.get("model_type", "")),
-        num_layers=int(config.get("num_hidden_layers", 0)),
-        hidden_size=int(config.get("hidden_size", 0)),
-        num_parameters=sum(num_parameters(file) for file in weight_files(checkpoint)),
+        family=str(config.get("architecture") or config.get("model_type", "")),
+        num_layers=int(
+            config.get("num_hidden_layers") or len({found[1] for found in map(_BLOCK.search, shapes) if found})
+        ),
+        hidden_size=int(
+            config.get("hidden_size") or next((shape[0] for name, shape in shapes.items() if _NORM.search(name)), 0)
+        ),
+        num_parameters=sum(math.prod(shape) for shape in shapes.values()),
         checkpoint_sha256=checkpoint_sha256(checkpoint),
         source=source,
     )
 
 
-def num_parameters(file: Path) -> int:
-    """Numbers in a safetensors file, from its header.
+def tensor_shapes(file: Path) -> dict[str, list[int]]:
+    """Shape of each tensor in a safetensors file, from its header.
 
     Raises:
         ValueError: the file is truncated or of another format.
@@ -48,7 +57,9 @@ def num_parameters(file: Path) -> int:
         with file.open("rb") as stream:
             (length,) = _HEADER_LENGTH.unpack(stream.read(_HEADER_LENGTH.size))
             header = json.loads(stream.read(length))
-        return sum(math.prod(entry["shape"]) for name, entry in header.items() if name != "__metadata__")
+        return {
+            name: [int(size) for size in entry["shape"]] for name, entry in header.items() if name != "__metadata__"
+        }
     except (struct.error, ValueError, KeyError, TypeError, AttributeError, MemoryError, OverflowError) as error:
         raise ValueError(f"{file} is not a safetensors file: {error}") from error
 

@@ -1,4 +1,4 @@
-"""Outlier metrics of a checkpoint on texts: what ``quietformer inspect`` and the outlier stages share."""
+"""Outlier metrics of a checkpoint on texts or images: what ``quietformer inspect`` and the outlier stages share."""
 
 from __future__ import annotations
 
@@ -6,11 +6,16 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from deploy.encoding import TextEncoder
+from deploy.image_data import LabelledImage
+from deploy.image_preprocessing import read_image_encoder
 from quietformer.graph_text import USUAL_LENGTH
 from quietformer.progress import Job
 from train.checkpoint import load, load_tokenizer_file
 from train.checkpoint_files import read_positions
+from train.image_batches import LabelledPixels, sequential_image_batches
 from train.outlier_report import OutlierReport
 from train.outliers import measure_outliers
 from train.text_batches import sequential_batches
@@ -40,6 +45,35 @@ def measure_checkpoint(
     encoder = TextEncoder(load_tokenizer_file(checkpoint), max_length=length)
     rows = encoder.encode(texts)
     batches = sequential_batches(rows, batch_size=batch_size, pad_id=encoder.pad_token_id)
+    return measure_outliers(model, _told(batches, job))
+
+
+def measure_checkpoint_on_images(
+    checkpoint: Path, images: Sequence[LabelledImage], *, batch_size: int = 16, job: Job
+) -> OutlierReport:
+    """Run a vision checkpoint over images, prepared as its own files say, and measure its named tensors.
+
+    Args:
+        checkpoint: checkpoint folder.
+        images: at least one.
+        batch_size: images per batch; the figures do not depend on it.
+        job: told of every batch.
+
+    Raises:
+        FileNotFoundError: checkpoint or preprocessing are missing.
+        ValueError: the checkpoint or an image cannot be read.
+    """
+    model = load(checkpoint, head="none")
+    encoder = read_image_encoder(checkpoint)
+    pixels = LabelledPixels(
+        pixels=encoder.pixels(images),
+        labels=np.zeros(len(images), dtype=np.int64),
+        mean=encoder.mean,
+        std=encoder.std,
+    )
+    batches = [
+        {"pixel_values": batch["pixel_values"]} for batch in sequential_image_batches(pixels, batch_size=batch_size)
+    ]
     return measure_outliers(model, _told(batches, job))
 
 

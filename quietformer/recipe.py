@@ -81,6 +81,8 @@ class Recipe(Section):
             return
         if "retrofit" in self.model_fields_set:
             raise ValueError("[train] and [retrofit] exclude each other; a recipe has one of them")
+        if (self.train.objective == "image_classification") != (self.data.images is not None):
+            raise ValueError("data.images and objective = 'image_classification' belong together")
         if self.model.architecture is not None:
             reads_text = self.train.objective != "image_classification"
             if reads_text != (self.model.tokenizer is not None):

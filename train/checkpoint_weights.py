@@ -19,7 +19,9 @@ _LEGACY_NAMES = (
     (r"LayerNorm\.beta$", "LayerNorm.bias"),
 )
 """Names that checkpoints converted from TensorFlow still carry."""
-_UNREAD_NAMES = re.compile(r"(^|\.)(position_ids|token_type_ids)$|(^|\.)pooler\.|^cls\.seq_relationship\.")
+_UNREAD_NAMES = re.compile(
+    r"(^|\.)(position_ids|token_type_ids|rotary_emb\.inv_freq)$|(^|\.)pooler\.|^cls\.seq_relationship\."
+)
 """Buffers that models compute themselves, and the two heads of BERT's pretraining that task models leave out."""
 
 
@@ -54,11 +56,12 @@ def fit_weights(
         task_weights_unread: weights outside the encoder may be left over, as when only the encoder is wanted.
 
     Raises:
-        ValueError: a weight is missing, left over, quantized, not finite, or of another shape than the config asks for.
+        ValueError: a weight is missing, left over, quantized, not finite, of another shape than the config asks for, or
+            stored twice with different values where the config ties two into one.
     """
     family, prefix = family_of(model), f"{model.base_model_prefix}."
     targets = model.state_dict(keep_vars=True)
-    filled: set[int] = set()
+    filled: dict[int, str] = {}
     left_over = []
     for name, tensor in weights.items():
         target = _target_of(name, targets, prefix, former_names=(*_LEGACY_NAMES, *family.former_names))
@@ -66,9 +69,10 @@ def fit_weights(
             left_over.append(name)
             continue
         _check_fits(name, tensor, target, path)
+        _check_tie(name, tensor, target, filled.get(id(target)), path)
         with torch.no_grad():
             target.copy_(tensor)
-        filled.add(id(target))
+        filled[id(target)] = name
 
     missing = [name for name, target in targets.items() if id(target) not in filled]
     if missing and all(name.removeprefix(prefix).startswith("pooler.") for name in missing):
@@ -109,6 +113,13 @@ def _check_fits(name: str, tensor: torch.Tensor, target: torch.Tensor, path: Pat
     if not torch.isfinite(tensor).all():
         raise ValueError(
             f"{path}: weight '{name}' holds NaN or infinity; the checkpoint is damaged, or its training broke"
+        )
+
+
+def _check_tie(name: str, tensor: torch.Tensor, target: torch.Tensor, earlier: str | None, path: Path) -> None:
+    if earlier is not None and not torch.equal(target, tensor.to(target.dtype)):
+        raise ValueError(
+            f"{path}: the config ties '{name}' to '{earlier}', but they differ; set tie_word_embeddings to false"
         )
 
 

@@ -13,7 +13,7 @@ import torch
 from transformers import PreTrainedModel
 
 from train.attention import ATTENTION_NAME, attach_attention, register_attention
-from train.families import family_of, family_of_config, layers_of, num_heads_of
+from train.families import LayerModules, family_of, family_of_config, layers_of, num_heads_of
 from train.gates import build_gate
 from train.patch_norm import add_patch_norm_
 from train.settings import AttentionSettings
@@ -26,13 +26,13 @@ def convert(model: PreTrainedModel, settings: AttentionSettings, *, seed: int = 
     """Give every attention layer of ``model`` the softmax and gate of ``settings``, in place.
 
     Args:
-        model: an encoder of a supported family, with or without a task head, on any device, in any floating dtype.
+        model: of a supported family, with or without a task head, on any device, in any floating dtype.
         settings: what the attention is to do; vanilla settings are allowed and recorded too.
         seed: draws the hidden weights of ``mlp`` gates.
 
     Raises:
-        ValueError: the family is not supported, the model is a decoder or has cross attention, its positions enter the
-            scores, or it has been converted before.
+        ValueError: the family is not supported or the model has what :func:`check_convertible` refuses, the gate cannot
+            read its heads' own features, or it has been converted before.
     """
     if (earlier := settings_of(model)) is not None:
         raise ValueError(
@@ -74,7 +74,9 @@ def attach_settings(model: PreTrainedModel, settings: AttentionSettings, *, seed
     if settings.patch_norm:
         add_patch_norm_(model)
     generator = torch.Generator().manual_seed(seed)
-    for layer in layers_of(model):
+    layers = layers_of(model)
+    _check_gate(settings, layers[0])
+    for layer in layers:
         gate = build_gate(
             settings,
             num_heads=num_heads_of(model),
@@ -94,19 +96,42 @@ def check_convertible(config: Any) -> None:
         config: a transformers config.
 
     Raises:
-        ValueError: see :func:`convert`.
+        ValueError: the family is not supported; the model is a decoder of an encoder family or an encoder of a causal
+            one; it has cross attention, positions that enter the scores, or windows of attention.
     """
     family = family_of_config(config)
-    if getattr(config, "is_decoder", False):
-        raise ValueError(
-            f"this '{config.model_type}' model is a decoder (is_decoder); family '{family.name}' takes encoders"
-        )
-    if getattr(config, "add_cross_attention", False):
-        raise ValueError(
-            f"this '{config.model_type}' model has cross attention; family '{family.name}' takes encoders alone"
-        )
+    this = f"this '{config.model_type}' model"
+    if not family.causal and getattr(config, "is_decoder", False):
+        raise ValueError(f"{this} is a decoder (is_decoder); family '{family.name}' takes encoders")
+    if family.causal and not getattr(config, "is_causal", True):
+        raise ValueError(f"{this} attends both ways (is_causal is false); family '{family.name}' takes causal models")
+    if getattr(config, "add_cross_attention", False) or getattr(config, "is_encoder_decoder", False):
+        raise ValueError(f"{this} has cross attention; family '{family.name}' takes models that attend to themselves")
     positions = getattr(config, "position_embedding_type", None) or "absolute"
     if positions != "absolute":
         raise ValueError(
             f"position_embedding_type is '{positions}', which changes the scores; only 'absolute' is supported"
+        )
+    if window := _window_of(config):
+        raise ValueError(f"{this} attends within windows ({window}); only attention to all earlier tokens is supported")
+
+
+def _window_of(config: Any) -> str | None:
+    """The config's value that limits attention to a window, for a message."""
+    kinds = set(getattr(config, "layer_types", None) or ()) - {"full_attention"}
+    if kinds:
+        return f"layer_types has '{min(kinds)}'"
+    window = getattr(config, "sliding_window", None)
+    if window is not None and getattr(config, "use_sliding_window", True):
+        return f"sliding_window is {window}"
+    return None
+
+
+def _check_gate(settings: AttentionSettings, layer: LayerModules) -> None:
+    """Refuse gates whose heads read their own features where the hidden state is not as wide as all heads together."""
+    hidden_size, query_size = layer.query.linear.in_features, len(layer.query.weight)
+    if settings.gate in ("linear", "mlp") and hidden_size != query_size:
+        raise ValueError(
+            f"gate '{settings.gate}' gives each head its own slice of the hidden state, but that has {hidden_size} "
+            f"features and all heads together {query_size}; use gate = 'all_heads_linear', which reads all features"
         )

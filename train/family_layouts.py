@@ -77,7 +77,7 @@ _OPT_POST_NORM = replace(
 
 _LLAMA = Family(
     name="llama",
-    model_types=("llama",),
+    model_types=("llama", "mistral", "qwen2"),
     causal=True,
     layers="layers",
     attention="self_attn",

@@ -143,10 +143,10 @@ def build_gate(
     Args:
         settings: kind, hidden width, start and scale.
         num_heads: H.
-        hidden_size: D, a multiple of H.
+        hidden_size: D; a multiple of H for gates whose heads read their own features.
         generator: draws the hidden weights of an ``mlp`` gate; by default one seeded with 0.
     """
-    assert hidden_size % num_heads == 0
+    assert hidden_size % num_heads == 0 or settings.gate in ("none", "all_heads_linear")
     with torch.device("cpu"):  # also where a model is built without memory, on the meta device
         if settings.gate == "linear":
             return LinearGate(settings, num_heads=num_heads, hidden_size=hidden_size)

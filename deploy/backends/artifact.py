@@ -8,8 +8,8 @@ from pathlib import Path
 import onnx
 
 from deploy.backends.unsigned_activations import use_unsigned_activations
-from deploy.graph_info import METADATA_KEY, GraphInfo, load_graph
-from deploy.graph_structure import read_structure
+from deploy.graph_info import METADATA_KEY, GraphInfo
+from deploy.graph_structure import external_files, read_structure
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -18,6 +18,8 @@ class CpuArtifact:
 
     source: str | bytes
     """Path of the file, or the bytes of a model whose signed activations became unsigned."""
+    weights: tuple[Path, ...]
+    """Files beside the graph that hold its weights."""
     is_quantized: bool
     """Whether the graph holds QuantizeLinear nodes."""
     input_shapes: dict[str, tuple[int | str, ...]]
@@ -30,19 +32,25 @@ def read_artifact(path: Path) -> CpuArtifact:
     """Read an ONNX file.
 
     Raises:
-        FileNotFoundError: no such file.
-        ValueError: not an ONNX model, or one with damaged metadata or without its external weights.
+        FileNotFoundError: no such file, or one of those that hold its weights.
+        ValueError: not an ONNX model, or one with damaged metadata.
     """
     structure = read_structure(path)
     shapes = input_shapes(structure)
     is_ours = any(entry.key == METADATA_KEY for entry in structure.metadata_props)
     info = GraphInfo.read(structure, name=str(path)) if is_ours else None
-    if not any(node.op_type == "QuantizeLinear" for node in structure.graph.node):
-        return CpuArtifact(source=str(path), is_quantized=False, input_shapes=shapes, info=info)
-    model = load_graph(path)
-    if use_unsigned_activations(model) == 0:
-        return CpuArtifact(source=str(path), is_quantized=True, input_shapes=shapes, info=info)
-    return CpuArtifact(source=model.SerializeToString(), is_quantized=True, input_shapes=shapes, info=info)
+    weights = tuple(path.parent / location for location in external_files(structure))
+    if missing := [file for file in weights if not file.is_file()]:
+        raise FileNotFoundError(f"{path} keeps weights in {missing[0].name}, which is not beside it")
+    is_quantized = any(node.op_type == "QuantizeLinear" for node in structure.graph.node)
+    is_changed = is_quantized and use_unsigned_activations(structure) > 0
+    return CpuArtifact(
+        source=structure.SerializeToString() if is_changed else str(path),
+        weights=weights,
+        is_quantized=is_quantized,
+        input_shapes=shapes,
+        info=info,
+    )
 
 
 def input_shapes(model: onnx.ModelProto) -> dict[str, tuple[int | str, ...]]:

@@ -48,6 +48,9 @@ class OnnxRuntimeBackend(Backend):
         options.log_severity_level = 3
         if threads is not None:
             options.intra_op_num_threads = threads
+        if artifact.weights:
+            folder = str(path.parent.resolve())
+            options.add_session_config_entry("session.model_external_initializers_file_folder_path", folder)
         provider = _PROVIDERS[device]
         if provider not in onnxruntime.get_available_providers():
             raise ValueError(

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import shutil
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any, Literal, get_args
 
 import numpy as np
 
-from deploy.backends.artifact import read_artifact
+from deploy.backends.artifact import CpuArtifact, read_artifact
 from deploy.backends.base import Backend, Feeds
 
 try:
@@ -48,10 +50,12 @@ class OpenVinoBackend(Backend):
         if (precision or ("f32" if artifact.is_quantized else "default")) == "f32":
             self._config["INFERENCE_PRECISION_HINT"] = "f32"
         self._core = openvino.Core()
-        self._source = artifact.source
+        self._folder = TemporaryDirectory(prefix="quietformer-")
+        self._source = _in_folder(artifact, Path(self._folder.name))
         try:
             compiled = self._compile()
         except RuntimeError as error:
+            self._folder.cleanup()
             raise ValueError(f"OpenVINO does not accept {path}: {_last_line(error)}") from error
         self.input_types = {port.any_name: np.dtype(port.element_type.to_dtype()) for port in compiled.inputs}
         self._outputs = [port.any_name for port in compiled.outputs]
@@ -105,6 +109,24 @@ class OpenVinoBackend(Backend):
         """Free the compiled models."""
         self._request = None
         self._fixed = {}
+        self._folder.cleanup()
+
+
+def _in_folder(artifact: CpuArtifact, folder: Path) -> str | bytes:
+    """What OpenVINO reads: weights in other files must lie in the graph's folder, so bytes are written beside them.
+
+    Symbolic links are followed and refused there; a hard link costs nothing, a copy is made where the disk is another.
+    """
+    if not artifact.weights or isinstance(artifact.source, str):
+        return artifact.source
+    for file in artifact.weights:
+        try:
+            (folder / file.name).hardlink_to(file.resolve())
+        except OSError:
+            shutil.copyfile(file, folder / file.name)
+    graph = folder / "model.onnx"
+    graph.write_bytes(artifact.source)
+    return str(graph)
 
 
 def _integer_products(compiled: Any) -> tuple[int, int]:

@@ -22,7 +22,7 @@ from deploy.backends.artifact import input_shapes
 from deploy.backends.base import IDS_NAME
 from deploy.files import atomic_path, refuse_existing, sha256_file, write_atomically
 from deploy.graph_info import METADATA_KEY, GraphInfo
-from deploy.graph_structure import read_structure
+from deploy.graph_structure import read_structure, stored_bytes
 from deploy.model_hash import model_sha256
 from deploy.shapes import Shapes, check_profile
 
@@ -149,7 +149,7 @@ def build_engine(
         },
         onnx=model_path.name,
         onnx_sha256=model_sha256(model_path),
-        onnx_bytes=model_path.stat().st_size,
+        onnx_bytes=stored_bytes(model_path),
         engine=ENGINE_FILE,
         engine_sha256=sha256_file(out_dir / ENGINE_FILE),
         engine_bytes=(out_dir / ENGINE_FILE).stat().st_size,

@@ -11,11 +11,15 @@ MAX_POINTS = 300
 """Steps kept for a report; evaluations are all kept."""
 
 
-def read_history(log: Path) -> tuple[dict[str, float], ...]:
+def read_history(log: Path, *, score: str = "simulated") -> tuple[dict[str, float], ...]:
     """Points for :attr:`Arm.history`, in the order of the log, at most ``MAX_POINTS`` of them steps.
 
-    A step gives ``step``, ``loss``, its parts by name and ``largest_activation``; an evaluation gives ``step``, its figures and,
-    where the score is that of the simulated integer model and not of the float one's loss, ``simulated``. Values that were not finite are left out.
+    A step gives ``step``, ``loss``, its parts by name and ``largest_activation``; an evaluation gives ``step``,
+    its score and its further figures. Values that were not finite are left out.
+
+    Args:
+        log: the log.
+        score: what an evaluation's score is called: of a retrofit it is the simulated integer model's.
 
     Raises:
         FileNotFoundError: no such log.
@@ -34,9 +38,7 @@ def read_history(log: Path) -> tuple[dict[str, float], ...]:
             steps.append(_finite({"step": step, "loss": entry.get("loss"), **entry.get("parts", {}), **_peak(entry)}))
         elif kind == "evaluation":
             figures = {key: value for key, value in entry.items() if key not in {"kind", "step", "score"}}
-            if "float_loss" not in figures:
-                figures["simulated"] = entry.get("score")
-            points.append(_finite({"step": step, **figures}))
+            points.append(_finite({"step": step, score: entry.get("score"), **figures}))
     return tuple(sorted([*_thinned(steps), *points], key=lambda point: point["step"]))
 
 

@@ -1,4 +1,4 @@
-"""Stages ``original-outliers`` and ``outliers``: largest values and kurtosis of named tensors, on the held-out texts."""
+"""Stages ``original-outliers`` and ``outliers``: largest values and kurtosis of named tensors, on held-out texts or images."""
 
 from __future__ import annotations
 
@@ -7,14 +7,17 @@ from collections.abc import Sequence
 from typing import Any
 
 from deploy.files import write_atomically
+from deploy.image_data import read_images
 from deploy.text_data import read_texts
 from quietformer.progress import Job
 from quietformer.recipe import Recipe
+from quietformer.stages.image_source import images_source
 from quietformer.stages.layout import CHECKPOINT, HELD_OUT_TEXTS, Variant, outliers
 from quietformer.stages.original_checkpoint import original_folder, original_source
 from quietformer.stages.stage import Run, Stage
 
 _NUM_TEXTS = 128
+"""Or images."""
 
 
 class MeasureOutliers(Stage):
@@ -32,12 +35,14 @@ class MeasureOutliers(Stage):
         return {"length": recipe.calibrate.length, "num_texts": _NUM_TEXTS}
 
     def sources(self, recipe: Recipe) -> dict[str, str]:
-        """The original checkpoint."""
-        return original_source(recipe) if self._variant == "original" else {}
+        """The original checkpoint, and images."""
+        checkpoint = original_source(recipe) if self._variant == "original" else {}
+        return checkpoint | images_source(recipe)
 
     def inputs(self, recipe: Recipe) -> Sequence[str]:
         """Texts, and the made checkpoint."""
-        return (HELD_OUT_TEXTS,) if self._variant == "original" else (HELD_OUT_TEXTS, CHECKPOINT)
+        texts = () if recipe.data.images is not None else (HELD_OUT_TEXTS,)
+        return texts if self._variant == "original" else (*texts, CHECKPOINT)
 
     def outputs(self, recipe: Recipe) -> Sequence[str]:
         """One JSON file."""
@@ -45,11 +50,15 @@ class MeasureOutliers(Stage):
 
     def work(self, run: Run, job: Job) -> str:
         """Run the PyTorch model with its named tensors observed."""
-        from quietformer.outlier_measurement import measure_checkpoint
+        from quietformer.outlier_measurement import measure_checkpoint, measure_checkpoint_on_images
 
         folder = original_folder(run.recipe) if self._variant == "original" else run.path(CHECKPOINT)
-        texts = read_texts(run.path(HELD_OUT_TEXTS), limit=_NUM_TEXTS)
-        report = measure_checkpoint(folder, texts, length=run.recipe.calibrate.length, job=job)
+        if run.recipe.data.images is not None:
+            images = read_images(run.recipe.data.images, purpose="evaluation", labelled=False, limit=_NUM_TEXTS)
+            report = measure_checkpoint_on_images(folder, images, job=job)
+        else:
+            texts = read_texts(run.path(HELD_OUT_TEXTS), limit=_NUM_TEXTS)
+            report = measure_checkpoint(folder, texts, length=run.recipe.calibrate.length, job=job)
         write_atomically(run.path(outliers(self._variant)), json.dumps(report.to_dict(), indent=1) + "\n")
         summary = report.summary()
         return (

@@ -34,8 +34,9 @@ class QuantizeGraphs(Stage):
         return (float_graph(self._variant), calibration_cache(self._variant, recipe, seed), TRAIN_TEXTS)
 
     def outputs(self, recipe: Recipe) -> Sequence[str]:
-        """One graph per profile."""
-        return tuple(int8_graph(self._variant, recipe, profile) for profile in recipe.quantize.profiles)
+        """One graph per profile, with its weights outside of it where they are large."""
+        graphs = [int8_graph(self._variant, recipe, profile) for profile in recipe.quantize.profiles]
+        return tuple(name for graph in graphs for name in (graph, f"{graph}.*.data"))
 
     def work(self, run: Run, job: Job) -> str:
         """Quantize for each profile."""

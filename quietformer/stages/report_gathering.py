@@ -12,6 +12,7 @@ from deploy.bench import BenchReport
 from deploy.calibration_cache import CalibrationCache
 from deploy.compare import CompareReport
 from deploy.graph_info import read_info
+from deploy.graph_structure import stored_bytes
 from deploy.machine import machine_facts
 from deploy.ranges import choose_range
 from quietformer.arm_name import arm_name
@@ -97,8 +98,10 @@ def _arm(run: Run) -> Arm:
     settings: Section
     if train is None:
         result, log, settings = _json(run.path(RETROFIT_RESULT)), RETROFIT_LOG, run.recipe.retrofit
+        score = "simulated"
     else:
         result, log, settings = _json(run.path(TRAIN_RESULT))[0], TRAIN_LOG, train
+        score = "score"
     return Arm(
         name=arm_name(run.recipe),
         chosen=True,
@@ -106,7 +109,7 @@ def _arm(run: Run) -> Arm:
         steps=result["steps"],
         seconds=result["seconds"],
         settings=settings.model_dump(mode="json"),
-        history=read_history(run.path(log)),
+        history=read_history(run.path(log), score=score),
         outliers=_json(run.path(outliers(made(run.recipe)))),
     )
 
@@ -176,9 +179,14 @@ def _artifacts(run: Run) -> tuple[ArtifactFacts, ...]:
             for profile in recipe.quantize.profiles
         ]
     return tuple(
-        ArtifactFacts(role=role, file=name, num_bytes=run.path(name).stat().st_size, sha256=hashes[name], note=note)
+        ArtifactFacts(role=role, file=name, num_bytes=_num_bytes(run.path(name)), sha256=hashes[name], note=note)
         for role, name, note in found
     )
+
+
+def _num_bytes(path: Path) -> int:
+    """Of a file; of a graph with the files that hold its weights."""
+    return stored_bytes(path) if path.suffix == ".onnx" else path.stat().st_size
 
 
 def _engines(run: Run) -> tuple[EngineFacts, ...]:

@@ -14,6 +14,7 @@ from deploy.tokenizer_training import trained_size
 from quietformer.manifest import hash_source
 from quietformer.progress import Job
 from quietformer.recipe import Recipe
+from quietformer.stages.image_source import images_source
 from quietformer.stages.layout import (
     CHECKPOINT,
     TENSORBOARD,
@@ -52,13 +53,11 @@ class TrainModel(Stage):
 
     def sources(self, recipe: Recipe) -> dict[str, str]:
         """Tokenizer and images."""
-        sources = {}
+        sources = images_source(recipe)
         if recipe.model.tokenizer is not None:
             text = recipe.model.tokenizer
             is_made = trained_size(text) is not None
             sources["tokenizer"] = hashlib.sha256(text.encode()).hexdigest() if is_made else hash_source(_folder(text))
-        if recipe.data.images is not None:
-            sources["images"] = hash_source(Path(recipe.data.images))
         return sources
 
     def inputs(self, recipe: Recipe) -> Sequence[str]:

@@ -10,7 +10,7 @@ import torch
 from transformers import PreTrainedModel
 
 from export.lowering import Lowering, lower, undo_chunking
-from export.tracing import BoundedMask
+from export.traced_masks import BoundedMask
 from tests.export.tiny_checkpoints import GATES, SOFTMAXES, settings, tiny_model
 from train.families import layers_of
 
@@ -68,6 +68,8 @@ def test_scales_live_in_the_weights_they_commute_with() -> None:
     original, folded = layers_of(model)[0], layers_of(lower(model, lowering="folded").model)[0]
     gamma, head_size = -4.0 / 32, 8
     torch.testing.assert_close(folded.query.weight, original.query.weight / head_size**0.5)
+    assert original.query.bias is not None
+    assert original.value.bias is not None
     torch.testing.assert_close(folded.query.bias, original.query.bias / head_size**0.5)
     torch.testing.assert_close(folded.value.weight, original.value.weight * (1 - gamma))
     torch.testing.assert_close(folded.value.bias, original.value.bias * (1 - gamma))

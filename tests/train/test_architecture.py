@@ -51,3 +51,10 @@ def test_what_cannot_be_built_is_refused_by_name(
             AttentionSettings(),
             seed=0,
         )
+
+
+def test_the_number_of_classes_is_part_of_a_description() -> None:
+    config = {"image_size": 8, "patch_size": 4, "hidden_size": 24, "num_hidden_layers": 1, "num_attention_heads": 3}
+    description = ModelDescription(architecture="vit", config=config | {"num_labels": 7}, head="image-classification")
+    model = build_model(description, AttentionSettings(), seed=0)
+    assert model(pixel_values=torch.zeros(2, 3, 8, 8)).logits.shape == (2, 7)

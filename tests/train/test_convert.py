@@ -19,6 +19,11 @@ GATED = AttentionSettings(gate="linear", gate_scale=2.0)
 
 
 _SIZE_NAMES = {"opt": {"intermediate_size": "ffn_dim"}}
+_MORE_SIZES: dict[str, dict[str, Any]] = {
+    "opt": {"word_embed_proj_dim": 24, "init_std": 0.5},
+    "mistral": {"num_key_value_heads": 1, "sliding_window": None},
+    "qwen2": {"num_key_value_heads": 1},
+}
 
 
 def _tiny(model_type: str, **changes: Any) -> PreTrainedModel:
@@ -28,9 +33,7 @@ def _tiny(model_type: str, **changes: Any) -> PreTrainedModel:
         names.get(key, key): getattr(tiny_config(), key)
         for key in ("vocab_size", "hidden_size", "num_hidden_layers", "num_attention_heads", "intermediate_size")
     }
-    if model_type == "opt":
-        sizes["word_embed_proj_dim"] = sizes["hidden_size"]
-    sizes |= {"max_position_embeddings": 32, "initializer_range": 0.5, "init_std": 0.5, **changes}
+    sizes |= {"max_position_embeddings": 32, "initializer_range": 0.5, **_MORE_SIZES.get(model_type, {}), **changes}
     model = AutoModel.from_config(AutoConfig.for_model(model_type, **sizes))  # type: ignore[no-untyped-call]
     assert isinstance(model, PreTrainedModel)
     model.eval()  # type: ignore[no-untyped-call]
@@ -127,3 +130,37 @@ def test_models_that_the_attention_cannot_serve_are_refused(changes: dict[str, A
     config = BertConfig(**{**tiny_config().to_dict(), **changes})
     with pytest.raises(ValueError, match=message):
         convert(BertModel(config), GATED)
+
+
+@pytest.mark.parametrize(
+    ("model_type", "changes", "message"),
+    [
+        ("llama", {"is_causal": False}, r"attends both ways \(is_causal is false\)"),
+        ("mistral", {"sliding_window": 8}, r"attends within windows \(sliding_window is 8\)"),
+        (
+            "qwen2",
+            {"use_sliding_window": True, "sliding_window": 8, "max_window_layers": 1},
+            r"attends within windows \(layer_types has 'sliding_attention'\)",
+        ),
+    ],
+)
+def test_causal_models_that_the_attention_cannot_serve_are_refused(
+    model_type: str, changes: dict[str, Any], message: str
+) -> None:
+    with pytest.raises(ValueError, match=message):
+        convert(_tiny(model_type, **changes), GATED)
+
+
+def test_a_window_that_is_switched_off_is_no_window() -> None:
+    convert(_tiny("qwen2", use_sliding_window=False, sliding_window=8), GATED)
+
+
+@pytest.mark.parametrize("gate", ["linear", "mlp"])
+def test_gates_on_slices_are_refused_where_heads_and_hidden_state_differ_in_width(gate: str) -> None:
+    model = _tiny("llama", head_dim=4)
+    hidden = 2 if gate == "mlp" else None
+    with pytest.raises(ValueError, match=r"24 features and all heads together 12; use gate = 'all_heads_linear'"):
+        convert(model, AttentionSettings.from_dict({"gate": gate, "gate_hidden": hidden}))
+    assert settings_of(model) is None
+    convert(model, AttentionSettings(gate="all_heads_linear"))
+    assert last_hidden(model, padded_batch()).isfinite().all()

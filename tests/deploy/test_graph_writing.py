@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 from pathlib import Path
 
 import numpy as np
 import onnx
+import onnxruntime
 import pytest
 
-from export import graph_files
-from export.graph_files import checked_before_replacing
-from export.parity import open_session
+from deploy import graph_writing
+from deploy.graph_writing import checked_before_replacing
 
 
 def _model(value: float) -> onnx.ModelProto:
@@ -22,7 +24,7 @@ def _model(value: float) -> onnx.ModelProto:
 
 
 def _output(path: Path) -> float:
-    (y,) = open_session(path).run(None, {"x": np.ones((1, 64), dtype=np.float32)})
+    (y,) = onnxruntime.InferenceSession(path).run(None, {"x": np.ones((1, 64), dtype=np.float32)})
     return float(np.asarray(y)[0, 0])
 
 
@@ -34,7 +36,7 @@ def _write(path: Path, value: float) -> None:
 
 @pytest.fixture
 def low_limit(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(graph_files, "EXTERNAL_DATA_LIMIT", 1000)
+    monkeypatch.setattr(graph_writing, "EXTERNAL_DATA_LIMIT", 1000)
 
 
 def test_small_graphs_are_one_file(tmp_path: Path) -> None:
@@ -71,3 +73,37 @@ def test_an_error_during_the_checks_keeps_the_earlier_graph_whole(tmp_path: Path
     with pytest.raises(ValueError, match="no good"), checked_before_replacing(_model(value), path):
         raise ValueError("no good")
     assert {file: file.read_bytes() for file in tmp_path.iterdir()} == before
+
+
+@pytest.mark.usefixtures("low_limit")
+def test_weights_are_aligned_to_pages(tmp_path: Path) -> None:
+    path = tmp_path / "model.onnx"
+    model = _model(2.0)
+    model.graph.initializer.append(onnx.numpy_helper.from_array(np.ones((5, 77), np.float32), "other"))
+    with checked_before_replacing(model, path):
+        pass
+    offsets = [
+        int(entry.value)
+        for tensor in onnx.load(path, load_external_data=False).graph.initializer
+        for entry in tensor.external_data
+        if entry.key == "offset"
+    ]
+    assert offsets == [0, 64 * 64 * 4]
+    assert all(offset % 4096 == 0 for offset in offsets)
+
+
+@pytest.mark.usefixtures("low_limit")
+def test_a_killed_process_leaves_the_earlier_graph_whole_and_the_next_one_tidies_up(tmp_path: Path) -> None:
+    path = tmp_path / "model.onnx"
+    _write(path, 2.0)
+    code = (
+        "import os, sys; from pathlib import Path; from deploy import graph_writing; "
+        "from tests.deploy.test_graph_writing import _model; graph_writing.EXTERNAL_DATA_LIMIT = 1000\n"
+        "with graph_writing.checked_before_replacing(_model(3.0), Path(sys.argv[1])): os._exit(9)"
+    )
+    killed = subprocess.run([sys.executable, "-c", code, path], check=False, cwd=Path(__file__).parents[2])
+    assert killed.returncode == 9
+    assert len(list(tmp_path.glob("model.onnx.*.data"))) == 2
+    assert _output(path) == 129
+    _write(path, 4.0)
+    assert len(list(tmp_path.glob("model.onnx.*.data"))) == 1
