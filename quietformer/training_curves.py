@@ -64,7 +64,9 @@ def tell_run(log: Path, *, json_file: Path | None, html_file: Path | None, plots
     Raises:
         ValueError: the log is damaged or empty.
     """
-    history = read_history(log)
+    # A retrofit is judged by its simulated integer model, a model from scratch by its own loss, which is logged by name too.
+    from_scratch = log.name == TRAIN_LOG or log.parent.parent.name == TRAINING
+    history = read_history(log, score="score" if from_scratch else "simulated")
     if not history:
         raise ValueError(f"{log} is empty: the run has not reported a step yet")
     table = curve_table(history)

@@ -15,14 +15,6 @@ _PANELS = (
     ("penalty", "Outlier penalty", True, "measured"),
     ("largest_activation", "Largest activation", True, "measured"),
     ("simulated", "Score in simulated W8A8", False, "simulated"),
-    ("float_perplexity", "Validation perplexity, float", True, "measured"),
-    ("paper_perplexity", "Validation perplexity, W8A8 paper", True, "simulated"),
-    ("tensorrt_perplexity", "Validation perplexity, W8A8 tensorrt", True, "simulated"),
-    ("float_top1", "Validation top-1, float", False, "measured"),
-    ("paper_top1", "Validation top-1, W8A8 paper", False, "simulated"),
-    ("tensorrt_top1", "Validation top-1, W8A8 tensorrt", False, "simulated"),
-    ("max_inf_norm", "Largest infinity norm", True, "measured"),
-    ("average_kurtosis", "Average kurtosis", True, "measured"),
 )
 """Key in the history, title, logarithmic or not, where the figures come from."""
 
