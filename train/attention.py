@@ -11,7 +11,7 @@ read from the attention module:
   forward unknown keywords to the attention function.
 
 Two paths. Vanilla and off-by-one softmax, gated or not, use ``scaled_dot_product_attention``: the off-by-one softmax
-is the plain one with an extra key and value of zero. Clipped softmax is explicit (MatMul, softmax, MatMul), as is
+is the plain one with an extra key and value of zero. Clipped softmax is explicit (``train.explicit_attention``), as is
 everything while ``quiet_sites`` is set or attention weights are asked for.
 
 A causal model without padding comes without a mask: the fused kernel is told so, the explicit path makes the mask.
@@ -32,9 +32,9 @@ from transformers import AttentionInterface, AttentionMaskInterface
 
 from train.attention_mask import MASK_VALUE, additive_mask, bounded_mask, causal_mask
 from train.attention_sites import SiteFunction, at_site
+from train.explicit_attention import clipped_context, observed_probabilities, product_per_group
 from train.gates import Gate
 from train.settings import AttentionSettings
-from train.softmax import attention_probabilities
 
 __all__ = ["ATTENTION_NAME", "MASK_VALUE", "attach_attention", "bounded_mask", "quiet_attention", "register_attention"]
 
@@ -125,9 +125,17 @@ def quiet_attention(
     else:
         if is_causal:
             mask = causal_mask(num_queries, dtype=query_BHTd.dtype, device=query_BHTd.device)
-        probabilities_BHTS = _probabilities(query_BHTd, key_BGSd, mask, scale=scale, settings=settings, sites=sites)
-        dropped_BHTS = F.dropout(probabilities_BHTS, p=dropout, training=module.training)
-        context_BHTd = _product_per_group(dropped_BHTS, value_BGSd)
+        if sites is None and not output_attentions:
+            rate = dropout if module.training else 0.0
+            context_BHTd = clipped_context(
+                query_BHTd, key_BGSd, value_BGSd, mask, scale=scale, settings=settings, dropout=rate
+            )
+        else:
+            probabilities_BHTS = observed_probabilities(
+                query_BHTd, key_BGSd, mask, scale=scale, settings=settings, sites=sites
+            )
+            dropped_BHTS = F.dropout(probabilities_BHTS, p=dropout, training=module.training)
+            context_BHTd = product_per_group(dropped_BHTS, value_BGSd)
     context_BTHd = context_BHTd.transpose(1, 2)
     if quiet_gate is not None:
         context_BTHd = at_site(sites, "values_mixed", context_BTHd) * quiet_gate[..., None]
@@ -171,35 +179,3 @@ def _fused_context(
         enable_gqa=grouped,
     )
     return context_BHTd[:, :, 1:] if extra_key and is_causal else context_BHTd
-
-
-def _probabilities(
-    query_BHTd: torch.Tensor,
-    key_BGSd: torch.Tensor,
-    mask: torch.Tensor | None,
-    *,
-    scale: float,
-    settings: AttentionSettings,
-    sites: SiteFunction | None,
-) -> torch.Tensor:
-    scores_BHTS = _product_per_group(query_BHTd, key_BGSd.transpose(-2, -1))
-    if scale != 1.0:  # an exporter that folded the scale into the query projection gets no multiplication by 1
-        scores_BHTS = scores_BHTS * scale
-    scores_BHTS = at_site(sites, "scores", scores_BHTS)
-    num_keys: int | torch.Tensor = key_BGSd.shape[-2]
-    if mask is not None:
-        mask = at_site(sites, "mask", mask)
-        scores_BHTS = scores_BHTS + mask
-        if settings.softmax == "clipped_per_row":
-            num_keys = (mask > MASK_VALUE / 2).sum(dim=-1, keepdim=True)
-    return at_site(sites, "probabilities", attention_probabilities(scores_BHTS, settings, num_keys=num_keys))
-
-
-def _product_per_group(left_BHTi: torch.Tensor, right_BGij: torch.Tensor) -> torch.Tensor:
-    """Matrix product per head, (B, H, T, j); each of the G right heads serves H / G left ones without being copied."""
-    B, H, T, _ = left_BHTi.shape
-    G = right_BGij.shape[1]
-    if G == H:
-        return torch.matmul(left_BHTi, right_BGij)
-    product_BGtj = torch.matmul(left_BHTi.reshape(B, G, H // G * T, -1), right_BGij)
-    return product_BGtj.reshape(B, H, T, -1)
