@@ -23,8 +23,14 @@ from train.families import TENSOR_KINDS, TensorKind
 from train.named_tensors import kind_of
 
 
-def _default_widths() -> dict[TensorKind, float]:
-    return {"ffn_output": 1.0, "ln_output.attention": 2.0, "ln_output.ffn": 2.0}
+def default_widths(*, norm_ratio: float = 2.0) -> dict[TensorKind, float]:
+    """The tensors that are penalised unless a caller says otherwise: what FFNs write and LayerNorms make of the stream.
+
+    Args:
+        norm_ratio: width on LayerNorm outputs as a multiple of that on FFN outputs. LayerNorm outputs enter linear layers,
+            but the stream needs some of their spread: too narrow costs the float model more than it spares the integers.
+    """
+    return {"ffn_output": 1.0, "ln_output.attention": norm_ratio, "ln_output.ffn": norm_ratio}
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -41,7 +47,7 @@ class PenaltySettings:
     """Exponent p up to the knee, at least 2."""
     knee: float = 8.0
     """Multiple k of the width from which the cost grows as a parabola; infinite for the plain power."""
-    relative_widths: Mapping[TensorKind, float] = field(default_factory=_default_widths)
+    relative_widths: Mapping[TensorKind, float] = field(default_factory=default_widths)
     """Penalised kinds of tensors, each with its width as a multiple of ``width``."""
 
     def __post_init__(self) -> None:

@@ -6,7 +6,7 @@ from dataclasses import asdict, dataclass, fields
 from typing import Any, Self
 
 from train.loop_settings import LoopSettings, MixedPrecision
-from train.penalty import PenaltySettings
+from train.penalty import PenaltySettings, default_widths
 from train.quantization_places import PROFILE_NAMES, ProfileName
 from train.quantizer import WEIGHT_RANGES, WeightRange, check_bits
 from train.schedule import DecayKind
@@ -47,9 +47,11 @@ class RetrofitSettings:
     penalty_ramp_steps: int = 100
     """Updates over which it rises."""
     penalty_width: float = 5.0
-    """On FFN outputs; twice that on LayerNorm outputs."""
+    """On FFN outputs."""
     penalty_power: float = 4.0
     """Exponent of the penalty."""
+    penalty_norm_ratio: float = 2.0
+    """Width on LayerNorm outputs as a multiple of ``penalty_width``."""
     penalty_knee: float = 8.0
     """Widths from which the penalty continues as a parabola."""
     embedding_weight: float = 1.0
@@ -127,7 +129,12 @@ class RetrofitSettings:
         """The outlier penalty, ``None`` in the arms without."""
         if not self.penalty_weight:
             return None
-        return PenaltySettings(width=self.penalty_width, power=self.penalty_power, knee=self.penalty_knee)
+        return PenaltySettings(
+            width=self.penalty_width,
+            power=self.penalty_power,
+            knee=self.penalty_knee,
+            relative_widths=default_widths(norm_ratio=self.penalty_norm_ratio),
+        )
 
     def to_dict(self) -> dict[str, Any]:
         """Plain values."""
