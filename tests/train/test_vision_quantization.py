@@ -141,6 +141,6 @@ def test_the_weight_limit_covers_fused_and_separate_projections(name: str) -> No
     layer = layers_of(model)[0]
     with torch.no_grad():
         layer.key.weight[0, 0] = 100.0
-    WeightLimit(model, deviations=3.0, steps=1).clip_(1)
+    WeightLimit(model, deviations=3.0, ramp_steps=0).clip_(1)
     assert layer.key.weight.abs().max().item() < 100.0
     assert layer.key.weight.shape == (HIDDEN, HIDDEN)
