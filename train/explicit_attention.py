@@ -26,10 +26,11 @@ from train.attention_sites import SiteFunction, at_site
 from train.settings import AttentionSettings
 from train.softmax import attention_probabilities
 
-KEPT_PROBABILITIES = 2**25
-"""Elements of (B, H, T, S) from which probabilities are computed twice instead of kept: 128 MiB per layer in float32."""
-BLOCK_PROBABILITIES = 2**22
-"""Elements of (B, H, block, S) that one block works on."""
+KEPT_PROBABILITIES = 2**26
+"""Elements of (B, H, T, S) from which probabilities are computed twice instead of kept: 256 MiB per tensor and layer in float32."""
+BLOCK_PROBABILITIES = 2**20
+"""Elements of (B, H, block, S) that one block works on. Measured at (1, 4, 2048, 2048) on a CPU: an eighth of the memory for a third
+more time; smaller blocks save little more and cost much (``benchmarks/training_step.py --long``)."""
 
 
 def observed_probabilities(
