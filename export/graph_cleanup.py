@@ -43,24 +43,32 @@ def clean_up(model: ir.Model) -> None:
 
 
 def _should_fold(node: ir.Node) -> bool | None:
-    """Leave lookups in embedding tables alone, also where a static length makes their indices constant."""
+    """Leave embedding tables alone: lookups whose indices a static length makes constant, and the tied head's Transpose."""
+    source = node.inputs[0] if node.op_type == "Transpose" else None
+    if source is not None and is_table(source):
+        return False
     table = node.inputs[0] if node.op_type == "Gather" else None
     if table is not None and PARAMETER in table.meta and table.shape is not None and table.shape[0] != 1:
         return False
     return None
 
 
+def is_table(value: ir.Value) -> bool:
+    """Whether rows of a stored matrix are looked up."""
+    return value.const_value is not None and any(use.node.op_type == "Gather" and use.idx == 0 for use in value.uses())
+
+
 def store_transposed_weights(model: ir.Model) -> None:
     """``Transpose(W)`` of an initializer becomes an initializer, so that every linear layer is ``MatMul(x, W) + b``.
 
-    A matrix that is also read untransposed (an embedding tied to a language-model head) is then stored twice: the
-    head's copy is a weight like any other.
+    An embedding table that is tied to a language-model head stays one tensor: the head keeps its ``Transpose``, which
+    runtimes make part of the product.
     """
     graph = model.graph
     transposed: dict[tuple[str, tuple[int, ...]], ir.Value] = {}
     for node in [node for node in graph if node.op_type == "Transpose"]:
         weight = node.inputs[0]
-        if weight is None or weight.name not in graph.initializers or weight.const_value is None:
+        if weight is None or weight.name not in graph.initializers or weight.const_value is None or is_table(weight):
             continue
         assert weight.name is not None
         order = tuple(node.attributes["perm"].as_ints())

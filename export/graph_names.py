@@ -3,7 +3,7 @@
 - A node is called after its module and its operator: ``encoder.layer.0.attention.self.query/MatMul``; the second such
   node of a module gets ``_1``. A tensor has the name of the node that makes it.
 - A weight is called after the parameter it holds; where one parameter is stored in two layouts, after the module that
-  reads it. A constant is called after its reader and the input it fills: ``mask/Sub.A``.
+  reads it, and a table that is also the weight of a head after the embedding. A constant is called after its reader and the input it fills: ``mask/Sub.A``.
 
 Inputs and outputs of the graph keep their names. The names depend on the graph's structure only, never on the exporter's
 counters, so they are the same for every length, lowering permitting, and in every run.
@@ -17,7 +17,7 @@ from collections import Counter
 import onnx
 import onnx_ir as ir
 
-from export.graph_cleanup import PARAMETER
+from export.graph_cleanup import PARAMETER, is_table
 
 _SCOPES_KEY = "pkg.torch.onnx.name_scopes"
 _NO_SCOPE = "_empty_nn_module_stack_from_metadata_hook"
@@ -70,10 +70,10 @@ def _name_initializers(graph: ir.Graph, scopes: dict[ir.Node, str], root: str) -
     paths = Counter(value.meta[PARAMETER] for value in values if PARAMETER in value.meta)
     names: dict[str, ir.Value] = {}
     for value in values:
-        use = next(iter(value.uses()))
+        use = next((use for use in value.uses() if use.node.op_type == "Gather"), next(iter(value.uses())))
         if PARAMETER not in value.meta:
             name = f"{use.node.name}.{_formal_name(use.node, use.idx)}"
-        elif paths[value.meta[PARAMETER]] > 1:
+        elif paths[value.meta[PARAMETER]] > 1 or (is_table(value) and len(value.uses()) > 1):
             name = f"{scopes[use.node]}.{value.meta[PARAMETER].rpartition('.')[2]}"
         else:
             name = _below(value.meta[PARAMETER], root)
