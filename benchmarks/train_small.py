@@ -13,6 +13,7 @@ import argparse
 import json
 import math
 import os
+import sys
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
@@ -95,9 +96,7 @@ def main() -> None:
     if not arguments.no_integers:
         for family, _, _, recipe, folder in runs:
             if _has_task(arguments, family):
-                stages = all_stages(recipe)
-                names = [stage.name for stage in stages]
-                run_stages(recipe, folder, stages[: names.index(LAST_STAGE) + 1])
+                _compare_in_integers(recipe, folder)
     results = [_result(family, arm, seed, folder) for family, arm, seed, _, folder in runs]
     table = "\n".join(_table(results))
     print(table)
@@ -143,6 +142,16 @@ def _recipe(arguments: argparse.Namespace, family: str, arm: str, seed: int) -> 
 
 def _has_task(arguments: argparse.Namespace, family: str) -> bool:
     return family == "vit" or arguments.task_texts is not None
+
+
+def _compare_in_integers(recipe: Recipe, folder: Path) -> None:
+    """Every stage up to the comparison; what cannot be compared leaves its column empty and does not cost the others theirs."""
+    stages = all_stages(recipe)
+    names = [stage.name for stage in stages]
+    try:
+        run_stages(recipe, folder, stages[: names.index(LAST_STAGE) + 1])
+    except (ValueError, OSError) as error:
+        print(f"{folder}: not compared in integers: {error}", file=sys.stderr)
 
 
 def _result(family: str, arm: str, seed: int, folder: Path) -> dict[str, Any]:

@@ -30,6 +30,7 @@ from quietformer.recipe_sections import (
     RetrofitSection,
     Section,
 )
+from quietformer.text_shape import parse_shape
 from quietformer.training_section import TrainSection
 
 DEMO_RECIPE = "minilm-retrofit.toml"
@@ -62,6 +63,7 @@ class Recipe(Section):
         for name, task in self.compare:
             if task is not None and (unmade := sorted(set(task.max_drop) - set(profiles))):
                 raise ValueError(f"compare.{name}.max_drop names '{unmade[0]}', which quantize.profiles leaves out")
+        self._check_shapes()
         length = self.export.length
         engine = self.engine
         shapes = {"bench.shapes": self.bench.shapes}
@@ -73,6 +75,18 @@ class Recipe(Section):
         if length != "dynamic" and self.calibrate.length > length:
             raise ValueError(f"calibrate.length is {self.calibrate.length}, but export.length fixes it to {length}")
         return self
+
+    def _check_shapes(self) -> None:
+        """Images have a batch, texts a batch and a length."""
+        shapes = {"bench.shapes": self.bench.shapes}
+        if self.engine is not None:
+            shapes["engine.opt_shape"] = (self.engine.opt_shape,)
+        for name, texts in shapes.items():
+            for text in texts:
+                if self.data.images is None:
+                    parse_shape(text)
+                elif not text.isdecimal():
+                    raise ValueError(f"{name} has {text}; images take the batch alone, for example 8")
 
     def _check_training(self) -> None:
         if self.train is None:

@@ -11,14 +11,13 @@ from typing import Annotated, Literal, Self
 
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
-from quietformer.text_shape import parse_shape
 from train.loop_settings import LoopSettings, MixedPrecision
 from train.schedule import DecayKind
 from train.settings import AttentionSettings, GateKind, SoftmaxKind
 
 Profile = Literal["tensorrt", "paper", "ort"]
-Shape = Annotated[str, Field(pattern=r"^[1-9]\d*x[1-9]\d*$", examples=["1x128"])]
-"""Batch and length of an input, for example ``1x128``."""
+Shape = Annotated[str, Field(pattern=r"^[1-9]\d*(x[1-9]\d*)?$", examples=["1x128"])]
+"""Batch and length of texts, for example ``1x128``; batch alone of images, for example ``8``."""
 PositiveInt = Annotated[int, Field(ge=1)]
 NaturalInt = Annotated[int, Field(ge=0)]
 Bits = Annotated[int, Field(ge=2, le=16)]
@@ -189,8 +188,9 @@ class EngineSection(Section):
 
     @model_validator(mode="after")
     def _check_order(self) -> Self:
-        smallest, usual, largest = (parse_shape(text) for text in (self.min_shape, self.opt_shape, self.max_shape))
-        if not all(low <= mid <= high for low, mid, high in zip(smallest, usual, largest, strict=True)):
+        sizes = [[int(size) for size in text.split("x")] for text in (self.min_shape, self.opt_shape, self.max_shape)]
+        same_form = len({len(shape) for shape in sizes}) == 1
+        if not (same_form and all(low <= mid <= high for low, mid, high in zip(*sizes, strict=True))):
             raise ValueError(
                 f"shapes must grow from min to opt to max; got {self.min_shape}, {self.opt_shape}, {self.max_shape}"
             )
@@ -229,7 +229,8 @@ class CompareSection(Section):
 class BenchSection(Section):
     """``[bench]``: interleaved latency of float and INT8."""
 
-    shapes: Annotated[tuple[Shape, ...], Field(strict=False, min_length=1)] = ("1x128",)
+    shapes: Annotated[tuple[Shape, ...], Field(strict=False)] = ()
+    """By default one example: of 128 tokens, or fewer where the model has fewer positions."""
     seconds: Annotated[float, Field(gt=0)] = 3.0
     """Measured time per candidate, shape and repeat."""
     repeats: Annotated[int, Field(ge=3)] = 3

@@ -9,8 +9,9 @@ from train.progress import Evaluation, StepReport
 class TrainingJob:
     """Callbacks of :class:`train.progress.TrainingProgress` for a :class:`quietformer.progress.Job`."""
 
-    def __init__(self, job: Job) -> None:
-        self._job = job
+    def __init__(self, job: Job, *, score: str = "simulated W8A8") -> None:
+        """Bind a job; ``score`` is what an evaluation's score is called."""
+        self._job, self._score_name = job, score
         self._score = ""
 
     def on_start(self, *, step: int, steps: int) -> None:
@@ -28,4 +29,4 @@ class TrainingJob:
 
     def on_evaluation(self, evaluation: Evaluation, *, step: int, is_best: bool) -> None:
         """Keep the score beside the figures that follow."""
-        self._score = f"simulated W8A8 {evaluation.score:.4f} at {step}" + (" (best)" if is_best else "")
+        self._score = f"{self._score_name} {evaluation.score:.4f} at {step}" + (" (best)" if is_best else "")

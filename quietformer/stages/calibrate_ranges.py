@@ -1,14 +1,22 @@
-"""Stages ``original-calibrate`` and ``calibrate``: ranges of the activations, one cache per random subset of the texts."""
+"""Stages ``original-calibrate`` and ``calibrate``: ranges of the activations, one cache per random subset of the data."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from typing import Any
 
-from quietformer.calibration import CalibrationPlan, calibrate_on_data
+from quietformer.calibration import calibrate_on_data
 from quietformer.progress import Job
 from quietformer.recipe import Recipe
-from quietformer.stages.layout import TRAIN_TEXTS, Variant, calibration_cache, float_graph, tokenizer
+from quietformer.stages.layout import Variant, calibration_cache, float_graph
+from quietformer.stages.run_data import (
+    calibration_plan,
+    companions,
+    images_source,
+    learning_data,
+    learning_inputs,
+    reads_images,
+)
 from quietformer.stages.stage import Run, Stage
 
 
@@ -26,9 +34,13 @@ class CalibrateRanges(Stage):
         """The recipe's table."""
         return recipe.calibrate.model_dump(mode="json")
 
+    def sources(self, recipe: Recipe) -> dict[str, str]:
+        """Images."""
+        return images_source(recipe)
+
     def inputs(self, recipe: Recipe) -> Sequence[str]:
         """Graph, tokenizer and texts."""
-        return (float_graph(self._variant), tokenizer(self._variant), TRAIN_TEXTS)
+        return (float_graph(self._variant), *companions(recipe, self._variant), *learning_inputs(recipe))
 
     def outputs(self, recipe: Recipe) -> Sequence[str]:
         """One cache per seed."""
@@ -37,14 +49,10 @@ class CalibrateRanges(Stage):
     def work(self, run: Run, job: Job) -> str:
         """Run the float graph with the watched tensors as further outputs."""
         settings = run.recipe.calibrate
-        plan = CalibrationPlan(
-            method=settings.method,
-            batches=settings.batches,
-            batch_size=settings.batch_size,
-            length=settings.length,
-        )
+        plan = calibration_plan(run.recipe)
         graph = run.path(float_graph(self._variant))
         for seed in settings.seeds:
-            cache = calibrate_on_data(graph, run.path(TRAIN_TEXTS), plan, seed=seed, job=job)
+            cache = calibrate_on_data(graph, learning_data(run), plan, seed=seed, job=job)
             cache.save(run.path(calibration_cache(self._variant, run.recipe, seed)), force=True)
-        return f"{len(settings.seeds)} subsets of {settings.batches * settings.batch_size} texts, {settings.method}"
+        what = "images" if reads_images(run.recipe) else "texts"
+        return f"{len(settings.seeds)} subsets of {settings.batches * settings.batch_size} {what}, {settings.method}"

@@ -19,7 +19,7 @@ from deploy.compare import CompareReport, CompareRow, Contender, compare, compar
 from deploy.files import write_atomically
 from deploy.quantize import quantize
 from deploy.tasks.task import Task
-from quietformer.calibration import CalibrationPlan, calibration_feeds
+from quietformer.calibration import calibration_feeds
 from quietformer.manifest import hash_source
 from quietformer.progress import Job
 from quietformer.recipe import Recipe
@@ -27,16 +27,22 @@ from quietformer.recipe_sections import ClmSection, TaskSection
 from quietformer.stages.layout import (
     CHECKPOINT,
     COMPARISON,
-    HELD_OUT_TEXTS,
-    TRAIN_TEXTS,
     Variant,
     baseline,
     calibration_cache,
     float_graph,
     int8_graph,
     made,
-    tokenizer,
     variants,
+)
+from quietformer.stages.run_data import (
+    calibration_plan,
+    companions,
+    held_out_data,
+    held_out_inputs,
+    images_source,
+    learning_data,
+    learning_inputs,
 )
 from quietformer.stages.stage import Run, Stage
 
@@ -72,13 +78,13 @@ class CompareAccuracy(Stage):
             f"{name} data": _data_hash(task.data)
             for name, task in tasks_to_run(recipe).items()
             if task.data is not None
-        }
+        } | images_source(recipe)
 
     def inputs(self, recipe: Recipe) -> Sequence[str]:
         """Graphs, tokenizers and caches of both models, and the held-out texts."""
-        names = [HELD_OUT_TEXTS, TRAIN_TEXTS, CHECKPOINT]
+        names = [*held_out_inputs(recipe), *learning_inputs(recipe), CHECKPOINT]
         for variant in variants(recipe):
-            names += [float_graph(variant), tokenizer(variant)]
+            names += [float_graph(variant), *companions(recipe, variant)]
             names += [int8_graph(variant, recipe, profile) for profile in recipe.quantize.profiles]
             names += [calibration_cache(variant, recipe, seed) for seed in recipe.calibrate.seeds]
         return names
@@ -98,7 +104,7 @@ class CompareAccuracy(Stage):
         reports = {}
         original = run.path(float_graph(baseline(run.recipe)))
         for name, settings in tasks_to_run(run.recipe).items():
-            data = settings.data or str(run.path(HELD_OUT_TEXTS))
+            data = settings.data or str(held_out_data(run))
             with open_backend("onnxruntime", original) as float_original:
                 task = open_task(
                     task_named(name),
@@ -106,11 +112,17 @@ class CompareAccuracy(Stage):
                     data,
                     float_infer=float_original.infer,
                     limit=settings.limit,
-                    length=run.recipe.calibrate.length,
+                    length=None if name == "image" else run.recipe.calibrate.length,
                     window=settings.window if isinstance(settings, ClmSection) else None,
                 )
             first, *candidates = _contenders(run)
-            report = compare(first, candidates, task, data=settings.data or "held-out texts", progress=job.tell)
+            report = compare(
+                first,
+                candidates,
+                task,
+                data=settings.data or ("evaluation images" if name == "image" else "held-out texts"),
+                progress=job.tell,
+            )
             report = replace(report, rows=tuple(_judged(row, report, settings) for row in report.rows))
             reports[name] = report.with_rows(*_simulated_rows(run, task, report, job=job))
         content = {name: report.to_dict() for name, report in reports.items()}
@@ -120,10 +132,11 @@ class CompareAccuracy(Stage):
 
 
 def tasks_to_run(recipe: Recipe) -> dict[str, TaskSection]:
-    """The tasks that have data, ``fidelity`` always; the first is the headline of the report."""
+    """The tasks that have data; ``fidelity`` takes the run's own texts and ``image`` its images. The first is the headline of the report."""
     tasks = recipe.compare
-    named = {"sts": tasks.sts, "mlm": tasks.mlm, "clm": tasks.clm, "fidelity": tasks.fidelity}
-    return {name: task for name, task in named.items() if task and (task.data is not None or name == "fidelity")}
+    named = {"sts": tasks.sts, "mlm": tasks.mlm, "clm": tasks.clm, "image": tasks.image, "fidelity": tasks.fidelity}
+    own = {"image" if recipe.data.images is not None else "fidelity"}
+    return {name: task for name, task in named.items() if task and (task.data is not None or name in own)}
 
 
 def _data_hash(data: str) -> str:
@@ -179,14 +192,9 @@ def _simulated_rows(run: Run, task: Task, report: CompareReport, *, job: Job) ->
 
     variant = made(run.recipe)
     job.tell(f"{task.name}: {variant} W8A8 {SIMULATED_PROFILE}, simulated in PyTorch")
-    plan = CalibrationPlan(
-        method=calibration.method,
-        batches=calibration.batches,
-        batch_size=calibration.batch_size,
-        length=calibration.length,
-    )
+    plan = calibration_plan(run.recipe)
     graph = run.path(float_graph(variant))
-    batches, _ = calibration_feeds(graph, run.path(TRAIN_TEXTS), plan, seed=calibration.seeds[0])
+    batches, _ = calibration_feeds(graph, learning_data(run), plan, seed=calibration.seeds[0])
     with simulated_model(
         run.path(CHECKPOINT), batches, profile=SIMULATED_PROFILE, method=calibration.method, weights=weights
     ) as infer:

@@ -9,8 +9,9 @@ from typing import Any
 from deploy.files import write_atomically
 from quietformer.progress import Job
 from quietformer.recipe import Recipe
-from quietformer.stages.layout import CHECKPOINT, Variant, export_facts, float_graph, tokenizer
+from quietformer.stages.layout import CHECKPOINT, Variant, export_facts, float_graph
 from quietformer.stages.original_checkpoint import original_folder, original_source
+from quietformer.stages.run_data import companions
 from quietformer.stages.stage import Run, Stage
 
 
@@ -39,7 +40,7 @@ class ExportGraph(Stage):
     def outputs(self, recipe: Recipe) -> Sequence[str]:
         """Graph, weights outside of it where they are large, tokenizer, and what the checks found."""
         graph = float_graph(self._variant)
-        return (graph, f"{graph}.*.data", tokenizer(self._variant), export_facts(self._variant))
+        return (graph, f"{graph}.*.data", *companions(recipe, self._variant), export_facts(self._variant))
 
     def work(self, run: Run, job: Job) -> str:
         """Lower, trace, write, check."""

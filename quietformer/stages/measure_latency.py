@@ -10,16 +10,14 @@ from typing import Any
 from deploy.backends.opening import open_backend
 from deploy.bench import Candidate, bench
 from deploy.files import write_atomically
-from deploy.text_data import read_texts
 from quietformer.progress import Job
 from quietformer.recipe import Recipe
-from quietformer.stages.layout import HELD_OUT_TEXTS, LATENCY, baseline, float_graph, int8_graph, made, tokenizer
+from quietformer.stages.layout import LATENCY, baseline, float_graph, int8_graph, made
+from quietformer.stages.run_data import companions, held_out_data, held_out_inputs
 from quietformer.stages.stage import Run, Stage
-from quietformer.text_shape import parse_shape
 
 _INT8_CANDIDATES = (("tensorrt", "openvino"), ("ort", "onnxruntime"))
 """Profile and the backend it is fast on."""
-_NUM_TEXTS = 64
 
 
 class MeasureLatency(Stage):
@@ -34,9 +32,9 @@ class MeasureLatency(Stage):
         return recipe.bench.model_dump(mode="json")
 
     def inputs(self, recipe: Recipe) -> Sequence[str]:
-        """The graphs that are measured, and texts to feed them."""
+        """The graphs that are measured, and what feeds them."""
         graphs = [int8_graph(made(recipe), recipe, profile) for profile, _ in _candidates(recipe)]
-        return (float_graph(baseline(recipe)), tokenizer(baseline(recipe)), *graphs, HELD_OUT_TEXTS)
+        return (float_graph(baseline(recipe)), *companions(recipe, baseline(recipe)), *graphs, *held_out_inputs(recipe))
 
     def outputs(self, recipe: Recipe) -> Sequence[str]:
         """One JSON file, a report per shape."""
@@ -44,12 +42,12 @@ class MeasureLatency(Stage):
 
     def work(self, run: Run, job: Job) -> str:
         """Open all candidates and measure them in turns."""
-        from quietformer.graph_text import graph_text
+        from quietformer.graph_inputs import graph_inputs
 
         recipe = run.recipe
         original = run.path(float_graph(baseline(recipe)))
-        text = graph_text(original)
-        texts = read_texts(run.path(HELD_OUT_TEXTS), limit=_NUM_TEXTS)
+        inputs = graph_inputs(original)
+        shapes = recipe.bench.shapes or (inputs.usual_shape,)
         opened = [
             ("float on onnxruntime", "onnxruntime", original),
             ("float on openvino", "openvino", original),
@@ -65,9 +63,8 @@ class MeasureLatency(Stage):
                 Candidate(name=name, backend=backend, precision=backend.precision)
                 for (name, _, _), backend in zip(opened, backends, strict=True)
             ]
-            for shape in recipe.bench.shapes:
-                batch, length = parse_shape(shape)
-                feeds = text.full_rows(texts, batch=batch, length=length)
+            for shape in shapes:
+                feeds = inputs.full_batch(held_out_data(run), shape)
                 for backend in backends:
                     backend.fix_shapes(feeds)
                 reports.append(
@@ -81,7 +78,7 @@ class MeasureLatency(Stage):
                 )
         write_atomically(run.path(LATENCY), json.dumps([report.to_dict() for report in reports]) + "\n")
         ratios = [timing.speed_up.ratio for timing in reports[0].timings if timing.speed_up]
-        return f"fastest {max(ratios):.1f}x over {reports[0].baseline} at {recipe.bench.shapes[0]}"
+        return f"fastest {max(ratios):.1f}x over {reports[0].baseline} at {shapes[0]}"
 
 
 def _candidates(recipe: Recipe) -> list[tuple[str, str]]:

@@ -11,9 +11,9 @@ from deploy.image_data import read_images
 from deploy.text_data import read_texts
 from quietformer.progress import Job
 from quietformer.recipe import Recipe
-from quietformer.stages.image_source import images_source
-from quietformer.stages.layout import CHECKPOINT, HELD_OUT_TEXTS, Variant, outliers
+from quietformer.stages.layout import CHECKPOINT, Variant, outliers
 from quietformer.stages.original_checkpoint import original_folder, original_source
+from quietformer.stages.run_data import held_out_data, held_out_inputs, images_source, reads_images
 from quietformer.stages.stage import Run, Stage
 
 _NUM_TEXTS = 128
@@ -41,8 +41,7 @@ class MeasureOutliers(Stage):
 
     def inputs(self, recipe: Recipe) -> Sequence[str]:
         """Texts, and the made checkpoint."""
-        texts = () if recipe.data.images is not None else (HELD_OUT_TEXTS,)
-        return texts if self._variant == "original" else (*texts, CHECKPOINT)
+        return (*held_out_inputs(recipe), *(() if self._variant == "original" else (CHECKPOINT,)))
 
     def outputs(self, recipe: Recipe) -> Sequence[str]:
         """One JSON file."""
@@ -53,11 +52,12 @@ class MeasureOutliers(Stage):
         from quietformer.outlier_measurement import measure_checkpoint, measure_checkpoint_on_images
 
         folder = original_folder(run.recipe) if self._variant == "original" else run.path(CHECKPOINT)
-        if run.recipe.data.images is not None:
-            images = read_images(run.recipe.data.images, purpose="evaluation", labelled=False, limit=_NUM_TEXTS)
+        data = held_out_data(run)
+        if reads_images(run.recipe):
+            images = read_images(data, purpose="evaluation", labelled=False, limit=_NUM_TEXTS)
             report = measure_checkpoint_on_images(folder, images, job=job)
         else:
-            texts = read_texts(run.path(HELD_OUT_TEXTS), limit=_NUM_TEXTS)
+            texts = read_texts(data, limit=_NUM_TEXTS)
             report = measure_checkpoint(folder, texts, length=run.recipe.calibrate.length, job=job)
         write_atomically(run.path(outliers(self._variant)), json.dumps(report.to_dict(), indent=1) + "\n")
         summary = report.summary()

@@ -7,10 +7,10 @@ from typing import Any
 
 from deploy.calibration_cache import CalibrationCache
 from deploy.quantize import quantize
-from deploy.text_data import data_identity
 from quietformer.progress import Job
 from quietformer.recipe import Recipe
-from quietformer.stages.layout import TRAIN_TEXTS, Variant, calibration_cache, float_graph, int8_graph
+from quietformer.stages.layout import Variant, calibration_cache, float_graph, int8_graph
+from quietformer.stages.run_data import learning_identity, learning_inputs
 from quietformer.stages.stage import Run, Stage
 
 
@@ -31,7 +31,7 @@ class QuantizeGraphs(Stage):
     def inputs(self, recipe: Recipe) -> Sequence[str]:
         """The float graph, the first seed's ranges, and the texts that they must come from."""
         seed = recipe.calibrate.seeds[0]
-        return (float_graph(self._variant), calibration_cache(self._variant, recipe, seed), TRAIN_TEXTS)
+        return (float_graph(self._variant), calibration_cache(self._variant, recipe, seed), *learning_inputs(recipe))
 
     def outputs(self, recipe: Recipe) -> Sequence[str]:
         """One graph per profile, with its weights outside of it where they are large."""
@@ -43,7 +43,7 @@ class QuantizeGraphs(Stage):
         recipe = run.recipe
         graph = run.path(float_graph(self._variant))
         cache = CalibrationCache.load(run.path(calibration_cache(self._variant, recipe, recipe.calibrate.seeds[0])))
-        cache.check(graph, data=data_identity(run.path(TRAIN_TEXTS)), method=recipe.calibrate.method)
+        cache.check(graph, data=learning_identity(run), method=recipe.calibrate.method)
         outcomes = []
         for profile in recipe.quantize.profiles:
             summary = quantize(

@@ -14,7 +14,6 @@ from deploy.tokenizer_training import trained_size
 from quietformer.manifest import hash_source
 from quietformer.progress import Job
 from quietformer.recipe import Recipe
-from quietformer.stages.image_source import images_source
 from quietformer.stages.layout import (
     CHECKPOINT,
     TENSORBOARD,
@@ -24,6 +23,7 @@ from quietformer.stages.layout import (
     TRAINING,
     VALIDATION_TEXTS,
 )
+from quietformer.stages.run_data import images_source, reads_images
 from quietformer.stages.stage import Run, Stage
 from quietformer.stages.unfinished_training import claim_training
 
@@ -62,7 +62,7 @@ class TrainModel(Stage):
 
     def inputs(self, recipe: Recipe) -> Sequence[str]:
         """Texts to learn from, and to choose by."""
-        return () if recipe.data.images is not None else (TRAIN_TEXTS, VALIDATION_TEXTS)
+        return () if reads_images(recipe) else (TRAIN_TEXTS, VALIDATION_TEXTS)
 
     def outputs(self, recipe: Recipe) -> Sequence[str]:
         """Checkpoint, outcome of every seed, and the scalars of every update of the first."""
@@ -130,7 +130,7 @@ def train_seed(
     assert settings is not None
     model, source = setup.model(recipe, seed=seed), setup.batches(seed)
     task = setup.task(model)
-    watchers: list[Any] = [] if job is None else [TrainingJob(job)]
+    watchers: list[Any] = [] if job is None else [TrainingJob(job, score="validation")]
     if settings.tensorboard:
         watchers.append(TensorBoardLog(folder / TENSORBOARD / f"seed-{seed}"))
     result = learn(
