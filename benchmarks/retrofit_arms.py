@@ -3,6 +3,7 @@
     python benchmarks/retrofit_arms.py --task-data sts-dev.csv --data texts/ --out runs/arms
 
 Each arm is a run directory of its own, so a killed benchmark resumes. Prints a table, then one JSON line with hardware and versions.
+With ``--report`` the run of the first arm is then finished, and its report shows the figures of the others.
 """
 
 from __future__ import annotations
@@ -14,9 +15,11 @@ from pathlib import Path
 from typing import Any
 
 from deploy.machine import machine_facts
+from quietformer.other_arms import record_arm, write_other_arms
 from quietformer.pipeline import run_stages
 from quietformer.recipe import demo_recipe_path, load_recipe
 from quietformer.stages.layout import COMPARISON, RETROFIT_RESULT, outliers
+from quietformer.stages.write_report import REPORT_PAGE
 from quietformer.whole_run import all_stages
 
 VANILLA = ("attention.gate=none", "attention.gate_scale=1.0")
@@ -40,16 +43,23 @@ def main() -> None:
     parser.add_argument(
         "--set", action="append", default=[], metavar="KEY=VALUE", help="further overrides of the recipe"
     )
+    parser.add_argument(
+        "--report", action="store_true", help="finish the first arm's run, with the others in its report"
+    )
     arguments = parser.parse_args()
     overrides = [f"compare.sts.data={json.dumps(arguments.task_data)}", *arguments.set]
     if arguments.data:
         overrides.append(f"data.texts={json.dumps(arguments.data)}")
-    rows = [
-        run_arm(arm, [*overrides, *ARMS[arm]], arguments.out / arm.replace(" + ", "-and-").replace(" ", "-"))
-        for arm in arguments.arms
-    ]
+    folders = {arm: arguments.out / arm.replace(" + ", "-and-").replace(" ", "-") for arm in arguments.arms}
+    rows = [run_arm(arm, [*overrides, *ARMS[arm]], folder) for arm, folder in folders.items()]
     print_table(rows)
     print(json.dumps({"benchmark": "retrofit_arms", "rows": rows, "machine": asdict(machine_facts())}))
+    if arguments.report:
+        first, *others = arguments.arms
+        write_other_arms(folders[first], [record_arm(folders[arm]) for arm in others])
+        recipe = load_recipe(demo_recipe_path(), [*overrides, *ARMS[first]])
+        run_stages(recipe, folders[first], all_stages(recipe))
+        print(f"report: {folders[first] / REPORT_PAGE}")
 
 
 def run_arm(arm: str, overrides: list[str], folder: Path) -> dict[str, Any]:

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from deploy.bench import BenchReport
-from deploy.compare import CompareReport, Evidence
+from deploy.compare import CompareReport, CompareRow, Evidence
 from deploy.files import write_atomically
 from deploy.machine import MachineFacts
 
@@ -53,6 +53,8 @@ class Arm:
     """Per logged step: ``step`` and any of ``loss``, ``distillation``, ``penalty``, ``largest_activation``, ``simulated``."""
     outliers: dict[str, Any] | None = None
     """``train.outliers.OutlierReport.to_dict()`` of the trained model."""
+    compared: tuple[CompareRow, ...] = ()
+    """Of an arm from another run: its rows of the first task, float and quantized. The chosen arm's are in the comparisons."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

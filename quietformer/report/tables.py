@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from deploy.bench import BenchReport, shape_text
-from deploy.compare import CompareReport
+from deploy.compare import CompareReport, CompareRow
 from deploy.machine import MachineFacts
 from quietformer.report.content import Arm, ArtifactFacts, EngineFacts, ExportFacts, RunReport, SiteRange
 from quietformer.report.number_text import (
@@ -140,26 +140,34 @@ def arm_table(report: RunReport) -> Table | None:
                 f"{arm.seconds / 60:.1f} min",
                 _optional(summary.get("largest")),
                 _optional(summary.get("average_kurtosis")),
-                _arm_scores(report, arm) or NOTHING,
+                *_arm_scores(report, arm),
             )
         )
+    metric = f"{report.comparisons[0].metric}, " if report.comparisons else ""
     return Table(
-        header=("Arm", "Steps", "Time", "Largest |x|", "Kurtosis", "W8A8 score"),
+        header=("Arm", "Steps", "Time", "Largest |x|", "Kurtosis", f"{metric}float", f"{metric}W8A8"),
         rows=tuple(rows),
     )
 
 
-def _arm_scores(report: RunReport, arm: Arm) -> str:
-    """Scores of an arm's quantized models on the first task; simulated ones only where nothing was measured."""
+def _arm_scores(report: RunReport, arm: Arm) -> tuple[str, str]:
+    """Scores of an arm's float and quantized models on the first task; simulated ones only where nothing was measured."""
+    if not report.comparisons:
+        return NOTHING, NOTHING
+    comparison = report.comparisons[0]
+    name = compared_arm(report, comparison) if arm.chosen else arm.name
+    rows = arm.compared or tuple(row for row in comparison.rows if row.arm == name)
+    quantized = [row for row in rows if row.profile is not None]
     scores = []
-    for comparison in report.comparisons[:1]:
-        name = compared_arm(report, comparison) if arm.chosen else arm.name
-        rows = [row for row in comparison.rows if row.arm == name and row.profile is not None]
-        for row in [row for row in rows if row.evidence == "measured"] or rows:
-            text = score_with_std(row.mean, row.std, len(row.scores), metric=comparison.metric)
-            mark = "" if row.evidence == "measured" else f", {row.evidence}"
-            scores.append(f"{text} ({row.profile} on {row.backend}{mark})")
-    return "; ".join(scores)
+    for row in [row for row in quantized if row.evidence == "measured"] or quantized:
+        mark = "" if row.evidence == "measured" else f", {row.evidence}"
+        scores.append(f"{_score(row, comparison)} ({row.profile} on {row.backend}{mark})")
+    floats = [_score(row, comparison) for row in rows if row.profile is None]
+    return (floats[0] if floats else NOTHING), "; ".join(scores) or NOTHING
+
+
+def _score(row: CompareRow, comparison: CompareReport) -> str:
+    return score_with_std(row.mean, row.std, len(row.scores), metric=comparison.metric)
 
 
 def range_table(before: Sequence[SiteRange], after: Sequence[SiteRange]) -> Table | None:

@@ -28,6 +28,8 @@ COMPARISON = "comparison.json"
 LATENCY = "latency.json"
 LINT = "lint.json"
 REPORT = "report"
+OTHER_ARMS = "other-arms"
+"""Records of other ways of training, put there from outside, for the report to show."""
 
 
 def variants(recipe: Recipe) -> tuple[Variant, ...]:

@@ -67,9 +67,9 @@ def gather_report(run: Run) -> RunReport:
         model=_model(run),
         created=now(),
         machine=machine_facts(),
-        arms=(_arm(run),),
+        arms=(gather_arm(run),),
         outliers_before=_json(run.path(outliers("original"))) if baseline(recipe) != made(recipe) else None,
-        comparisons=_comparisons(run),
+        comparisons=gather_comparisons(run),
         latency=tuple(TypeAdapter(list[BenchReport]).validate_python(_json(run.path(LATENCY)))),
         ranges_before=_ranges(run, "original") if baseline(recipe) != made(recipe) else (),
         ranges_after=_ranges(run, made(recipe)),
@@ -93,7 +93,8 @@ def _model(run: Run) -> ModelFacts:
     return model_facts(run.path(CHECKPOINT), source=run.recipe.name)
 
 
-def _arm(run: Run) -> Arm:
+def gather_arm(run: Run) -> Arm:
+    """How the run's model was trained, and what came out."""
     train = run.recipe.train
     settings: Section
     if train is None:
@@ -114,7 +115,8 @@ def _arm(run: Run) -> Arm:
     )
 
 
-def _comparisons(run: Run) -> tuple[CompareReport, ...]:
+def gather_comparisons(run: Run) -> tuple[CompareReport, ...]:
+    """What the run compared, task by task."""
     path = run.path(COMPARISON)
     if not path.is_file():
         return ()

@@ -8,7 +8,7 @@ from typing import Any
 from deploy.files import write_atomically
 from quietformer.progress import Job
 from quietformer.recipe import Recipe
-from quietformer.stages.layout import REPORT
+from quietformer.stages.layout import OTHER_ARMS, REPORT
 from quietformer.stages.stage import Run, Stage
 
 REPORT_JSON = f"{REPORT}/report.json"
@@ -31,13 +31,14 @@ class WriteReport(Stage):
         return recipe.values()
 
     def inputs(self, recipe: Recipe) -> Sequence[str]:
-        """Whatever the stages that were not skipped leave."""
-        return [
+        """Whatever the stages that were not skipped leave, and records of other arms where there are any."""
+        left = [
             name
             for stage in self._stages_before
             if stage.reason_to_skip(recipe) is None
             for name in stage.outputs(recipe)
         ]
+        return [*left, f"{OTHER_ARMS}/*.json"]
 
     def outputs(self, recipe: Recipe) -> Sequence[str]:
         """Three files."""
@@ -45,13 +46,14 @@ class WriteReport(Stage):
 
     def work(self, run: Run, job: Job) -> str:
         """Gather and write."""
+        from quietformer.other_arms import with_other_arms
         from quietformer.report.content import save_report
         from quietformer.report.markdown import to_markdown
         from quietformer.report.page import to_html
         from quietformer.stages.report_gathering import gather_report
 
         job.tell("gathering")
-        report = gather_report(run)
+        report = with_other_arms(gather_report(run), run.folder)
         save_report(report, run.path(REPORT_JSON))
         write_atomically(run.path(_REPORT_TEXT), to_markdown(report))
         job.tell("drawing")

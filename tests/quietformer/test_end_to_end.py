@@ -8,12 +8,15 @@ import signal
 import subprocess
 import sys
 import textwrap
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from quietformer.manifest import Manifest
+from quietformer.other_arms import record_arm, write_other_arms
 from quietformer.report.content import load_report
+from quietformer.report.tables import arm_table
 from tests.quietformer.tiny_run import write_tiny_run
 
 ROOT = Path(__file__).parents[2]
@@ -91,6 +94,25 @@ def test_a_second_run_skips_every_stage(recipe: Path, finished: tuple[Path, subp
     assert again.stderr.count("unchanged, skipped") == stages
     assert (folder / "manifest.json").read_bytes() == before
     assert again.stdout == first.stdout
+
+
+@pytest.mark.slow
+def test_the_report_shows_arms_that_other_runs_left_beside_it(
+    recipe: Path, finished: tuple[Path, subprocess.CompletedProcess[str]], tmp_path: Path
+) -> None:
+    folder = Path(shutil.copytree(finished[0], tmp_path / "run"))
+    record = record_arm(finished[0])
+    assert {row.arm for row in record.arm.compared} == {"retrofitted"}
+    write_other_arms(folder, [replace(record, arm=replace(record.arm, name="another arm"))])
+    again = quietformer("run", str(recipe), "--out", str(folder))
+    assert again.returncode == 0, again.stderr
+    assert again.stderr.count("unchanged, skipped") == len(Manifest.load(folder).stages) - 1
+    report = load_report(folder / "report" / "report.json")
+    assert [(arm.name, arm.chosen) for arm in report.arms] == [("gates + penalty", True), ("another arm", False)]
+    table = arm_table(report)
+    assert table is not None
+    own, other = table.rows
+    assert own[1:] == other[1:]  # the same run in two roles
 
 
 @pytest.mark.slow
