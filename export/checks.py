@@ -12,6 +12,7 @@ import onnx
 from deploy.graph_index import GraphIndex
 from export.lowered_attention import folds_clip
 from export.lowering import LoweredModel
+from export.pixel_interface import PixelInterface
 from export.tracing import GraphInterface
 
 _PROBABILITIES = {
@@ -43,13 +44,13 @@ def check_operators(path: Path) -> None:
         raise ValueError(f"the ONNX checker refuses the graph: {error}") from error
 
 
-def check_interface(graph: onnx.GraphProto, interface: GraphInterface) -> None:
+def check_interface(graph: onnx.GraphProto, interface: GraphInterface | PixelInterface) -> None:
     """The graph's inputs are the expected ones, and the trace fixed no dimension that is to stay free.
 
     Raises:
         ValueError: names the inputs that were found.
     """
-    expected = {name: ["batch", interface.length or "length"] for name in interface.inputs}
+    expected = interface.sizes
     found = {
         value.name: [dim.dim_param or dim.dim_value for dim in value.type.tensor_type.shape.dim]
         for value in graph.input
@@ -64,7 +65,8 @@ def expected_attention(lowered: LoweredModel) -> tuple[str, ...]:
     folded = lowered.lowering == "folded"
     normaliser = _THRESHOLDED if folded and folds_clip(settings) else _PROBABILITIES[settings.softmax]
     gate = ("Mul",) if settings.gate != "none" else ()
-    return ("MatMul", "Add", *normaliser, "MatMul", "Transpose", *gate, "Reshape", "MatMul")
+    mask = ("Add",) if lowered.masked else ()
+    return ("MatMul", *mask, *normaliser, "MatMul", "Transpose", *gate, "Reshape", "MatMul")
 
 
 def expected_gate(lowered: LoweredModel) -> tuple[str, ...]:
@@ -100,8 +102,10 @@ def check_attention(graph: onnx.GraphProto, lowered: LoweredModel) -> None:
         )
 
 
-def check_mask(graph: onnx.GraphProto, lowered: LoweredModel, interface: GraphInterface) -> None:
+def check_mask(graph: onnx.GraphProto, lowered: LoweredModel, interface: GraphInterface | PixelInterface) -> None:
     """Every layer adds one and the same mask to its scores: of a decoder one number per query and key, else one per key.
+
+    Images have none, which :func:`check_attention` sees to.
 
     Args:
         graph: with the shape of every tensor and the names of :mod:`export.graph_names`.
@@ -116,8 +120,9 @@ def check_mask(graph: onnx.GraphProto, lowered: LoweredModel, interface: GraphIn
         value.name: [dim.dim_param or dim.dim_value for dim in value.type.tensor_type.shape.dim]
         for value in graph.value_info
     }
-    length = interface.length or "length"
-    expected = ["batch", 1, length if interface.causal else 1, length]
+    expected = interface.mask_sizes
+    if expected is None:
+        return
     masks = {path: _mask_of(index, f"{path}.scores") for path in lowered.attention_paths}
     shared = next(iter(masks.values()))
     for path, mask in masks.items():

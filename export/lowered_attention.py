@@ -6,7 +6,7 @@ values, gate) and ``gate``. :mod:`export.lowering` attaches them to each attenti
 
 Legend: B batch, T query positions, S key positions, H heads, G heads of keys and values (H of them, or fewer that each serve
 H / G neighbouring queries), d features per head, D = H * d, M hidden units of a gate. A mask is (B, 1, 1, S) in an encoder
-and (B, 1, T, S) in a decoder.
+and (B, 1, T, S) in a decoder; images have none.
 """
 
 from __future__ import annotations
@@ -22,12 +22,13 @@ from train.settings import AttentionSettings
 
 
 class Scores(nn.Module):
-    """``Q K'`` plus the mask; ``1/sqrt(d)`` is already part of the query projection."""
+    """``Q K'`` plus the mask, where there is one; ``1/sqrt(d)`` is already part of the query projection."""
 
-    def forward(self, query_BHTd: Tensor, key_BGSd: Tensor, mask: Tensor) -> Tensor:
+    def forward(self, query_BHTd: Tensor, key_BGSd: Tensor, mask: Tensor | None) -> Tensor:
         """Masked scores (B, H, T, S)."""
         key_BHSd = per_query_head(key_BGSd, num_heads=query_BHTd.shape[1])
-        return torch.matmul(query_BHTd, key_BHSd.transpose(2, 3)) + mask
+        scores_BHTS = torch.matmul(query_BHTd, key_BHSd.transpose(2, 3))
+        return scores_BHTS if mask is None else scores_BHTS + mask
 
 
 def per_query_head(x_BGSd: Tensor, *, num_heads: int) -> Tensor:
@@ -41,7 +42,7 @@ def per_query_head(x_BGSd: Tensor, *, num_heads: int) -> Tensor:
 class Probabilities(nn.Module):
     """Vanilla softmax, and the base of the variants."""
 
-    def forward(self, scores_BHTS: Tensor, mask: Tensor) -> Tensor:
+    def forward(self, scores_BHTS: Tensor, mask: Tensor | None) -> Tensor:
         """Probabilities (B, H, T, S) from masked scores."""
         return torch.softmax(scores_BHTS, dim=-1)
 
@@ -54,7 +55,7 @@ class ClippedProbabilities(Probabilities):
         self.gamma = gamma
         self.zeta = zeta
 
-    def forward(self, scores_BHTS: Tensor, mask: Tensor) -> Tensor:
+    def forward(self, scores_BHTS: Tensor, mask: Tensor | None) -> Tensor:
         """See :class:`Probabilities`."""
         stretched_BHTS = torch.softmax(scores_BHTS, dim=-1) * (self.zeta - self.gamma) + self.gamma
         return torch.clamp(stretched_BHTS, 0.0, 1.0)
@@ -71,7 +72,7 @@ class ThresholdedProbabilities(Probabilities):
         super().__init__()
         self.threshold = -gamma / (1.0 - gamma)
 
-    def forward(self, scores_BHTS: Tensor, mask: Tensor) -> Tensor:
+    def forward(self, scores_BHTS: Tensor, mask: Tensor | None) -> Tensor:
         """See :class:`Probabilities`; the result is the probability over ``1 - gamma``."""
         return torch.relu(torch.softmax(scores_BHTS, dim=-1) - self.threshold)
 
@@ -83,8 +84,10 @@ class RowGamma(nn.Module):
         super().__init__()
         self.alpha = alpha
 
-    def forward(self, mask: Tensor) -> Tensor:
-        """(B, 1, 1, 1) or (B, 1, T, 1); a query that sees no key counts as one with one."""
+    def forward(self, mask: Tensor | None, *, num_keys: int) -> Tensor | float:
+        """(B, 1, 1, 1) or (B, 1, T, 1), a query that sees no key counts as one with one; one number where nothing is masked."""
+        if mask is None:
+            return -self.alpha / num_keys
         keys = (mask > MASK_VALUE / 2).to(mask.dtype)
         return -self.alpha / keys.sum(dim=-1, keepdim=True).clamp_min(1.0)
 
@@ -100,9 +103,9 @@ class ClippedPerRowProbabilities(Probabilities):
         self.gamma = RowGamma(alpha=alpha)
         self.zeta = zeta
 
-    def forward(self, scores_BHTS: Tensor, mask: Tensor) -> Tensor:
+    def forward(self, scores_BHTS: Tensor, mask: Tensor | None) -> Tensor:
         """See :class:`Probabilities`."""
-        gamma = self.gamma(mask)
+        gamma = self.gamma(mask, num_keys=scores_BHTS.shape[-1])
         stretched_BHTS = torch.softmax(scores_BHTS, dim=-1) * (self.zeta - gamma) + gamma
         return torch.clamp(stretched_BHTS, 0.0, 1.0)
 
@@ -110,7 +113,7 @@ class ClippedPerRowProbabilities(Probabilities):
 class OffByOneProbabilities(Probabilities):
     """``exp(x_j) / (1 + sum_k exp(x_k))``: softmax with one more key of score 0, whose probability is dropped."""
 
-    def forward(self, scores_BHTS: Tensor, mask: Tensor) -> Tensor:
+    def forward(self, scores_BHTS: Tensor, mask: Tensor | None) -> Tensor:
         """See :class:`Probabilities`; a row sums to less than 1, and to 0 where every key is masked."""
         return torch.softmax(nn.functional.pad(scores_BHTS, (0, 1)), dim=-1)[..., :-1]
 
@@ -182,7 +185,7 @@ def lowered_attention(
     query_BHTd: Tensor,
     key_BGSd: Tensor,
     value_BGSd: Tensor,
-    attention_mask: Tensor,
+    attention_mask: Tensor | None,
     *,
     quiet_gate: Tensor | None = None,
     **_unused: Any,

@@ -30,7 +30,7 @@ from export.lowered_attention import (
     lowered_probabilities,
 )
 from train.convert import settings_of
-from train.families import LayerModules, Projection, layers_of
+from train.families import LayerModules, Projection, family_of, layers_of
 from train.gates import Gate
 from train.settings import AttentionSettings
 
@@ -46,6 +46,8 @@ class LoweredModel:
     model: PreTrainedModel
     settings: AttentionSettings
     lowering: Lowering
+    masked: bool
+    """Whether scores get a mask: images have no padding."""
     attention_paths: tuple[str, ...]
     """Module path of each layer's attention, first layer first; the graph's names begin with them."""
 
@@ -75,6 +77,7 @@ def lower(model: PreTrainedModel, *, lowering: Lowering) -> LoweredModel:
         model=lowered,
         settings=settings,
         lowering=lowering,
+        masked=family_of(model).inputs == "tokens",
         attention_paths=tuple(paths[layer.attention] for layer in layers),
     )
 

@@ -17,6 +17,8 @@ import numpy as np
 import torch
 from transformers import PreTrainedModel
 
+from deploy.bench import shape_text
+from export.pixel_interface import PixelInterface
 from export.tracing import GraphInterface
 
 TOLERANCE = 1e-4
@@ -33,8 +35,8 @@ class Parity:
     """One measured agreement."""
 
     batch: int
-    length: int
-    """Tokens."""
+    length: int | None
+    """Tokens; None where the input has none."""
     max_difference: float
     """Largest absolute difference of the outputs, padded positions left out."""
     max_output: float
@@ -46,15 +48,19 @@ class Parity:
         return self.max_difference / self.max_output
 
     def __str__(self) -> str:
-        """For people: ``3x33: 4.8e-07``."""
-        return f"{self.batch}x{self.length}: {self.max_difference:.1e}"
+        """For people: ``3x33: 4.8e-07``, or ``batch 3: 4.8e-07``."""
+        shape = f"batch {self.batch}" if self.length is None else f"{self.batch}x{self.length}"
+        return f"{shape}: {self.max_difference:.1e}"
 
 
-def parity_shapes(interface: GraphInterface) -> tuple[tuple[int, int], ...]:
+def parity_shapes(interface: GraphInterface | PixelInterface) -> tuple[tuple[int, int | None], ...]:
     """Three shapes (B, T) other than the traced one.
 
     Where the length is dynamic the longest input is among them, of a model with very many positions one of 2,048 tokens.
+    Images have no T.
     """
+    if isinstance(interface, PixelInterface):
+        return interface.parity_shapes()
     if interface.length is not None:
         return tuple((batch, interface.length) for batch in (1, 3, 5))
     longest = min(interface.max_length, _MOST_TOKENS)
@@ -62,9 +68,14 @@ def parity_shapes(interface: GraphInterface) -> tuple[tuple[int, int], ...]:
 
 
 def random_feeds(
-    interface: GraphInterface, shape: tuple[int, int], *, vocab_size: int, pad_token_id: int, seed: int = _SEED
+    interface: GraphInterface | PixelInterface,
+    shape: tuple[int, int | None],
+    *,
+    vocab_size: int,
+    pad_token_id: int,
+    seed: int = _SEED,
 ) -> dict[str, np.ndarray]:
-    """Random token ids; every row has a token.
+    """Random pixels, or random token ids; every row has a token.
 
     The first row is full, the second ends in padding, the third begins with it, and later ones are padded on both sides.
 
@@ -78,16 +89,23 @@ def random_feeds(
     Returns:
         One array (B, T) per input of the graph, in the graph's integer type.
     """
-    generator = np.random.default_rng((seed, *shape))
     batch, length = shape
+    if isinstance(interface, PixelInterface):
+        return interface.random_feeds(batch, seed=seed)
+    assert length is not None
+    generator = np.random.default_rng((seed, batch, length))
     lengths_B = generator.integers(1, length + 1, size=batch)
     lengths_B[0] = length
     starts_B = generator.integers(0, length - lengths_B + 1)
     starts_B[1:2], starts_B[2:3] = 0, length - lengths_B[2:3]
     places_BT = np.arange(length)[None, :] - starts_B[:, None]
     mask_BT = (places_BT >= 0) & (places_BT < lengths_B[:, None])
-    ids_BT = np.where(mask_BT, generator.integers(0, vocab_size, size=shape), pad_token_id)
-    arrays = {"input_ids": ids_BT, "attention_mask": mask_BT, "token_type_ids": generator.integers(0, 2, size=shape)}
+    ids_BT = np.where(mask_BT, generator.integers(0, vocab_size, size=mask_BT.shape), pad_token_id)
+    arrays = {
+        "input_ids": ids_BT,
+        "attention_mask": mask_BT,
+        "token_type_ids": generator.integers(0, 2, size=mask_BT.shape),
+    }
     dtype = np.int32 if interface.ids == torch.int32 else np.int64
     return {name: arrays[name].astype(dtype) for name in interface.inputs}
 
@@ -95,7 +113,7 @@ def random_feeds(
 def check_parity(
     path: Path,
     model: PreTrainedModel,
-    interface: GraphInterface,
+    interface: GraphInterface | PixelInterface,
     *,
     vocab_size: int,
     pad_token_id: int,
@@ -122,32 +140,38 @@ def check_parity(
         feeds = random_feeds(interface, shape, vocab_size=vocab_size, pad_token_id=pad_token_id)
         (actual,) = session.run([interface.output], feeds)
         expected = reference_output(model, feeds, interface)
-        difference = _largest_difference(actual, expected, feeds["attention_mask"])
+        difference = _largest_difference(actual, expected, feeds.get("attention_mask"))
         largest = float(np.abs(expected).max())
         result = Parity(batch=shape[0], length=shape[1], max_difference=difference, max_output=largest)
         allowed = FLOAT16_TOLERANCE * largest if float16 else TOLERANCE
         if not difference <= allowed:
             raise ValueError(
-                f"the graph and PyTorch disagree at batch {result.batch}, length {result.length}: largest absolute "
+                f"the graph and PyTorch disagree at {shape_text(result.batch, result.length)}: largest absolute "
                 f"difference of {interface.output} is {difference:.3g}, allowed is {allowed:g}"
             )
         results.append(result)
     return tuple(results)
 
 
-def _largest_difference(actual: np.ndarray, expected: np.ndarray, mask_BT: np.ndarray) -> float:
+def _largest_difference(actual: np.ndarray, expected: np.ndarray, mask_BT: np.ndarray | None) -> float:
     """NaN where ``actual`` is not finite, padded positions included."""
     if not np.isfinite(actual).all():
         return float("nan")
     differences = np.abs(actual - expected)
-    per_token = differences.shape[:2] == mask_BT.shape and differences.ndim == 3
-    return float((differences[mask_BT == 1] if per_token else differences).max())
+    if mask_BT is not None and differences.shape[:2] == mask_BT.shape and differences.ndim == 3:
+        differences = differences[mask_BT == 1]
+    return float(differences.max())
 
 
-def reference_output(model: PreTrainedModel, feeds: dict[str, np.ndarray], interface: GraphInterface) -> np.ndarray:
+def reference_output(
+    model: PreTrainedModel, feeds: dict[str, np.ndarray], interface: GraphInterface | PixelInterface
+) -> np.ndarray:
     """The model's own output for ``feeds``, float32."""
     with torch.no_grad():
-        tensors = {name: torch.from_numpy(array.astype(np.int64)) for name, array in feeds.items()}
+        tensors = {
+            name: torch.from_numpy(array if array.dtype.kind == "f" else array.astype(np.int64))
+            for name, array in feeds.items()
+        }
         outputs = model(**tensors, return_dict=True)
     output: np.ndarray = getattr(outputs, interface.output).numpy()
     return output

@@ -1,6 +1,9 @@
 """A checkpoint as an ONNX graph: lowered, traced, cleaned, named, written, and checked before it replaces anything.
 
-The graph has inputs ``input_ids``, ``attention_mask`` and, where the model tells token types apart, ``token_type_ids``
+The graph of a model that reads images has the input ``pixel_values`` (batch, 3, height, width) of a static size and the output
+``last_hidden_state`` (batch, tokens, hidden) or ``logits`` (batch, classes); ``preprocessor_config.json`` lies beside it.
+
+The graph of one that reads tokens has inputs ``input_ids``, ``attention_mask`` and, where the model tells token types apart, ``token_type_ids``
 (batch, length), and one output: ``last_hidden_state`` (batch, length, hidden) of a bare model, ``logits`` of a masked or
 causal language model (batch, length, vocabulary) or of a classifier (batch, classes). Of a decoder it is one whole forward
 pass, for scoring and embedding text: the graph has no cache of keys and values. ``tokenizer.json`` lies beside it, and
@@ -9,27 +12,27 @@ pass, for scoring and embedding text: the graph has no cache of keys and values.
 
 from __future__ import annotations
 
-import hashlib
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Literal, get_args
 
 import onnx_ir as ir
 
 from deploy.files import refuse_existing, write_atomically
-from deploy.graph_info import TOKENIZER_FILE, GraphInfo
 from deploy.graph_writing import checked_before_replacing
 from deploy.model_hash import model_sha256
-from export.checkpoint_facts import integer_type, read_bare_tokenizer, read_facts
+from export.checkpoint_facts import integer_type
 from export.checks import check_attention, check_interface, check_mask, check_operators
 from export.graph_cleanup import clean_up, lower_opset
 from export.graph_files import to_proto
 from export.graph_names import name_everything
+from export.graph_source import graph_source
 from export.half_precision import half_graph
 from export.lowering import LoweredModel, Lowering, lower, undo_chunking
 from export.parity import Parity, check_parity
+from export.pixel_interface import PixelInterface
 from export.tracing import MODEL_SCOPE, GraphInterface, trace
 from train.checkpoint import checkpoint_sha256, load
 
@@ -78,9 +81,10 @@ def export_checkpoint(
     """Export a checkpoint to ONNX.
 
     Args:
-        checkpoint: folder, as :func:`train.checkpoint.load` reads it, with a ``tokenizer.json``.
+        checkpoint: folder, as :func:`train.checkpoint.load` reads it, with a ``tokenizer.json`` or what says how images are
+            prepared (:mod:`deploy.image_preprocessing`).
         out: the graph to write; ``tokenizer.json`` goes beside it.
-        length: static length in tokens; by default the length is dynamic. The batch always is.
+        length: static length in tokens; by default the length is dynamic. The batch always is, the size of images never.
         lowering: ``folded`` puts scales into weights, ``literal`` writes clipped softmax and gates as defined.
         opset: 17 to 23.
         ids: type of every input.
@@ -90,8 +94,8 @@ def export_checkpoint(
         progress: told what is being done, in a few words.
 
     Raises:
-        FileNotFoundError: no checkpoint, or one without a tokenizer.
-        FileExistsError: ``out``, or another model's ``tokenizer.json`` beside it, exists and ``force`` is not set.
+        FileNotFoundError: no checkpoint, or one without a tokenizer or preprocessing of images.
+        FileExistsError: ``out``, or another model's ``tokenizer.json`` (``preprocessor_config.json``) beside it, exists and ``force`` is not set.
         ImportError: ONNX Runtime or onnxscript is not installed.
         ValueError: an option out of range, a length above the model's positions, a model that cannot be exported, or a
             graph that fails one of the three checks; then nothing was replaced.
@@ -104,42 +108,24 @@ def export_checkpoint(
     if opset not in OPSETS:
         raise ValueError(f"opset is {opset}; expected {OPSETS.start} to {OPSETS.stop - 1}")
     if out.parent.resolve() == checkpoint.resolve():
-        raise ValueError(f"{out} is inside the checkpoint, whose tokenizer.json would be replaced; give another folder")
+        raise ValueError(f"{out} is inside the checkpoint, whose files would be replaced; give another folder")
     refuse_existing(out, force=force)
     say("reading the checkpoint")
     model = load(checkpoint)
     undo_chunking(model)
-    tokenizer = read_bare_tokenizer(checkpoint)
-    tokenizer_file = out.with_name(TOKENIZER_FILE)
-    if not (tokenizer_file.is_file() and tokenizer_file.read_bytes() == tokenizer):
-        refuse_existing(tokenizer_file, force=force)
-    facts = read_facts(model, checkpoint)
-    if length is not None and not 1 <= length <= facts.max_length:
-        raise ValueError(f"length is {length}; expected 1 to {facts.max_length}, the positions of {checkpoint}")
-    interface = GraphInterface(
-        output=facts.output,
-        token_types=facts.token_types,
-        ids=integers,
-        max_length=facts.max_length,
-        length=length,
-        causal=facts.causal,
-    )
+    source = graph_source(model, checkpoint, length=length, ids=integers)
+    companion = out.with_name(source.companion)
+    if not (companion.is_file() and companion.read_bytes() == source.companion_content):
+        refuse_existing(companion, force=force)
+    interface = source.interface
     say("tracing")
     lowered = lower(model, lowering=lowering)
     proto = to_proto(_graph(lowered, interface, opset))
-    info = GraphInfo(
-        task=facts.task,
-        family=model.config.model_type,
-        max_length=facts.max_length,
-        vocab_size=facts.vocab_size,
-        pad_token_id=facts.pad_token_id,
-        num_layers=len(lowered.attention_paths),
-        length=length,
-        pooling=facts.pooling,
+    info = replace(
+        source.info,
         lowering=lowering,
         attention=lowered.settings.to_dict(),
         checkpoint_sha256=checkpoint_sha256(checkpoint),
-        tokenizer_sha256=hashlib.sha256(tokenizer).hexdigest(),
     )
     info.write(proto)
     check_attention(proto.graph, lowered)
@@ -155,11 +141,11 @@ def export_checkpoint(
             written,
             model,
             interface,
-            vocab_size=facts.vocab_size,
-            pad_token_id=facts.pad_token_id,
+            vocab_size=info.vocab_size,
+            pad_token_id=info.pad_token_id,
             float16=dtype == "float16",
         )
-        write_atomically(tokenizer_file, tokenizer)
+        write_atomically(companion, source.companion_content)
     return ExportReport(
         path=out,
         sha256=model_sha256(out),
@@ -171,7 +157,7 @@ def export_checkpoint(
     )
 
 
-def _graph(lowered: LoweredModel, interface: GraphInterface, opset: int) -> ir.Model:
+def _graph(lowered: LoweredModel, interface: GraphInterface | PixelInterface, opset: int) -> ir.Model:
     model = trace(lowered.model, interface, opset=opset)
     clean_up(model)
     name_everything(model, root=MODEL_SCOPE)

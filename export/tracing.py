@@ -16,6 +16,7 @@ import torch
 from torch import Tensor, nn
 from transformers import PreTrainedModel
 
+from export.pixel_interface import PixelInterface
 from export.traced_masks import BoundedMask, CausalMask, Positions
 
 MODEL_SCOPE = "model"
@@ -51,9 +52,36 @@ class GraphInterface:
         return ("input_ids", "attention_mask", *(("token_type_ids",) if self.token_types else ()))
 
     @property
+    def sizes(self) -> dict[str, list[int | str]]:
+        """Sizes of each input of the graph, a name where a size is free."""
+        return {name: ["batch", self.length or "length"] for name in self.inputs}
+
+    @property
+    def mask_sizes(self) -> list[int | str] | None:
+        """Sizes of the mask that scores get, a name where a size is free."""
+        length = self.length or "length"
+        return ["batch", 1, length if self.causal else 1, length]
+
+    @property
     def traced_shape(self) -> tuple[int, int]:
         """Batch and length of the example that is traced. Above 1, which torch would take for a constant."""
         return _TRACED_BATCH, self.length or min(_TRACED_LENGTH, self.max_length)
+
+    def example(self) -> tuple[Tensor, ...]:
+        """What is traced: ids of 0, and masks of 1."""
+        example_BT = torch.zeros(self.traced_shape, dtype=self.ids)
+        return tuple(example_BT + (name == "attention_mask") for name in self.inputs)
+
+    def dynamic_shapes(self) -> tuple[dict[int, object], ...]:
+        """Dimensions of each input that stay free."""
+        dims: dict[int, object] = {0: torch.export.Dim("batch")}
+        if self.length is None:
+            dims[1] = torch.export.Dim("length", max=self.max_length)
+        return (dims,) * len(self.inputs)
+
+    def wrapped(self, model: PreTrainedModel) -> nn.Module:
+        """The model behind this interface."""
+        return TracedModel(model, self)
 
 
 class TracedModel(nn.Module):
@@ -88,10 +116,10 @@ class TracedModel(nn.Module):
         return output
 
 
-def trace(model: PreTrainedModel, interface: GraphInterface, *, opset: int) -> ir.Model:
+def trace(model: PreTrainedModel, interface: GraphInterface | PixelInterface, *, opset: int) -> ir.Model:
     """Trace a lowered model.
 
-    The batch is always dynamic; the length is where the interface gives none. The graph is what the exporter makes
+    The batch is always dynamic; the length of token inputs is where the interface gives none. The graph is what the exporter makes
     before any optimization; :mod:`export.graph_cleanup` and :mod:`export.graph_names` turn it into a readable one.
 
     Args:
@@ -99,17 +127,13 @@ def trace(model: PreTrainedModel, interface: GraphInterface, *, opset: int) -> i
         interface: names, types and sizes.
         opset: 17 to 23; below 18 the trace is made at 18.
     """
-    example_BT = torch.zeros(interface.traced_shape, dtype=interface.ids)
-    dims: dict[int, object] = {0: torch.export.Dim("batch")}
-    if interface.length is None:
-        dims[1] = torch.export.Dim("length", max=interface.max_length)
     with _quiet_exporter(), torch.no_grad():
         program = torch.onnx.export(
-            TracedModel(model, interface).eval(),
-            tuple(example_BT + (name == "attention_mask") for name in interface.inputs),
+            interface.wrapped(model).eval(),
+            interface.example(),
             dynamo=True,
             opset_version=max(opset, LOWEST_TRACED_OPSET),
-            dynamic_shapes=(dims,) * len(interface.inputs),
+            dynamic_shapes=interface.dynamic_shapes(),
             input_names=list(interface.inputs),
             output_names=[interface.output],
             optimize=False,
