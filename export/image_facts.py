@@ -82,5 +82,5 @@ def _positions(model: PreTrainedModel, size: tuple[int, int], checkpoint: Path) 
 def _labels(model: PreTrainedModel) -> tuple[str, ...]:
     names = {int(number): str(name) for number, name in (model.config.id2label or {}).items()}
     ordered = tuple(names[number] for number in sorted(names))
-    complete = sorted(names) == list(range(model.config.num_labels))
+    complete = len(names) == model.config.num_labels
     return () if not complete or all(_UNNAMED.fullmatch(name) for name in ordered) else ordered
