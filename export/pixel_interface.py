@@ -40,7 +40,7 @@ class PixelInterface:
     @property
     def mask_sizes(self) -> None:
         """Sizes of the mask that scores get: images have no padding."""
-        return None  # noqa: RET501 - the answer, as the counterpart gives sizes
+        return None
 
     def example(self) -> tuple[Tensor, ...]:
         """What is traced. The batch is above 1, which torch would take for a constant."""
