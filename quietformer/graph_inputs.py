@@ -9,6 +9,8 @@ from typing import Any, Protocol
 from deploy.calibration_subset import Batch
 from deploy.graph_info import GraphInfo, read_info
 from deploy.graph_structure import read_structure
+from deploy.image_data import image_data_identity
+from deploy.text_data import data_identity
 from quietformer.graph_images import graph_images
 from quietformer.graph_text import graph_text
 
@@ -44,6 +46,18 @@ class GraphInputs(Protocol):
 
     def full_batch(self, data: Path | str | None, shape: str) -> Batch:
         """One batch of a shape to measure latency with."""
+
+
+def graph_data_identity(graph: Path, data: Path | str) -> dict[str, Any]:
+    """What a calibration cache of a graph says of data that the graph reads; the tokenizer is not needed.
+
+    Raises:
+        FileNotFoundError: graph or data are missing.
+        ValueError: not such a graph, or not such data.
+    """
+    if read_info(graph).reads == "tokens":
+        return data_identity(data)
+    return image_data_identity(data, labelled=False)
 
 
 def graph_inputs(graph: Path, *, length: int | None = None) -> GraphInputs:

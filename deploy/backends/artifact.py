@@ -24,6 +24,8 @@ class CpuArtifact:
     """Whether the graph holds QuantizeLinear nodes."""
     input_shapes: dict[str, tuple[int | str, ...]]
     """Sizes of each input, a name where a size is free."""
+    output_names: tuple[str, ...]
+    """Outputs of the graph, in order."""
     info: GraphInfo | None
     """The graph's own metadata; None for a graph that quietformer did not export."""
 
@@ -49,6 +51,7 @@ def read_artifact(path: Path) -> CpuArtifact:
         weights=weights,
         is_quantized=is_quantized,
         input_shapes=shapes,
+        output_names=tuple(value.name for value in structure.graph.output),
         info=info,
     )
 

@@ -58,7 +58,9 @@ class OpenVinoBackend(Backend):
             self._folder.cleanup()
             raise ValueError(f"OpenVINO does not accept {path}: {_last_line(error)}") from error
         self.input_types = {port.any_name: np.dtype(port.element_type.to_dtype()) for port in compiled.inputs}
-        self._outputs = [port.any_name for port in compiled.outputs]
+        # In the graph's order; a port may carry other names too, of tensors that optimization found to be the same.
+        self._outputs = artifact.output_names
+        assert all(name in port.names for name, port in zip(self._outputs, compiled.outputs, strict=True))
         self._threads = str(compiled.get_property("INFERENCE_NUM_THREADS"))
         rest = _NAMES[compiled.get_property("INFERENCE_PRECISION_HINT").to_string()]
         integer, total = _integer_products(compiled)

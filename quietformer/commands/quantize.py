@@ -36,7 +36,7 @@ def quantize(
         ),
     ] = None,
     data: Annotated[
-        str | None, typer.Option("--data", metavar="PATH", help="Refuse ranges that come from other texts.")
+        str | None, typer.Option("--data", metavar="PATH", help="Refuse ranges that come from other texts or images.")
     ] = None,
     method: Annotated[Method | None, typer.Option("--method", help="Refuse ranges of another method.")] = None,
     allow_stale_cache: Annotated[
@@ -53,7 +53,7 @@ def quantize(
     from deploy.calibration_cache import CalibrationCache
     from deploy.files import refuse_existing, refuse_own_input
     from deploy.quantize import quantize as write_integers
-    from deploy.text_data import data_identity
+    from quietformer.graph_inputs import graph_data_identity
     from quietformer.progress import progress
 
     if allow_stale_cache and (data is not None or method is not None):
@@ -63,7 +63,9 @@ def quantize(
     cache = CalibrationCache.load(calibration)
     if not allow_stale_cache:
         cache.check(
-            model, data=data_identity(data) if data is not None else None, method=method.value if method else None
+            model,
+            data=graph_data_identity(model, data) if data is not None else None,
+            method=method.value if method else None,
         )
     patterns = read_patterns(exclude) if exclude is not None else []
     with progress("quantize") as job:

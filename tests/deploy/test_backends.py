@@ -259,3 +259,14 @@ def test_opening_imports_no_runtime() -> None:
     code = "import sys, deploy.backends.opening; print({'openvino', 'onnxruntime', 'tensorrt_rtx'} & set(sys.modules))"
     printed = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout
     assert printed.strip() == "set()"
+
+
+def test_an_output_keeps_its_name_where_optimization_finds_it_equal_to_another_tensor(tmp_path: Path) -> None:
+    model = onnx.parser.parse_model(
+        '<ir_version: 10, opset_import: ["" : 20]> g (float[B,2] x) => (float[B,2] logits) '
+        "<float[2,2] w = {1, 2, 3, 4}, float[2] zero = {0, 0}> { a = MatMul(x, w) logits = Add(a, zero) }"
+    )
+    onnx.save(model, tmp_path / "m.onnx")
+    for name in ("onnxruntime", "openvino"):
+        with open_backend(name, tmp_path / "m.onnx", threads=1) as backend:
+            assert list(backend.infer({"x": np.ones((1, 2), np.float32)})) == ["logits"]
