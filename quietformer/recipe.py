@@ -34,6 +34,8 @@ from quietformer.text_shape import parse_shape
 from quietformer.training_section import TrainSection
 
 DEMO_RECIPE = "minilm-retrofit.toml"
+_ENGINE_OF_IMAGES = {"min_shape": "1", "opt_shape": "1", "max_shape": "8"}
+"""What an ``[engine]`` table leaves out where the model reads images: batches."""
 
 
 class Recipe(Section):
@@ -53,6 +55,14 @@ class Recipe(Section):
     engine: EngineSection | None = None
     compare: CompareSection = CompareSection()
     bench: BenchSection = BenchSection()
+
+    @model_validator(mode="before")
+    @classmethod
+    def _fill_engine_of_images(cls, values: Any) -> Any:
+        if not isinstance(values, dict) or not isinstance(data := values.get("data"), dict) or "images" not in data:
+            return values
+        engine = values.get("engine")
+        return values | {"engine": _ENGINE_OF_IMAGES | engine} if isinstance(engine, dict) else values
 
     @model_validator(mode="after")
     def _check_across_tables(self) -> Self:
@@ -81,6 +91,8 @@ class Recipe(Section):
         shapes = {"bench.shapes": self.bench.shapes}
         if self.engine is not None:
             shapes["engine.opt_shape"] = (self.engine.opt_shape,)
+        if self.data.images is not None and self.export.length != "dynamic":
+            raise ValueError(f"export.length is {self.export.length}; a model that reads images has no length")
         for name, texts in shapes.items():
             for text in texts:
                 if self.data.images is None:

@@ -7,11 +7,12 @@ from pathlib import Path
 from typing import Any
 
 from deploy.image_data import image_data_identity
+from deploy.image_preprocessing import PREPROCESSOR_FILE
 from deploy.text_data import data_identity
 from quietformer.calibration import CalibrationPlan
 from quietformer.manifest import hash_source
 from quietformer.recipe import Recipe
-from quietformer.stages.layout import HELD_OUT_TEXTS, TRAIN_TEXTS, Variant, tokenizer
+from quietformer.stages.layout import HELD_OUT_TEXTS, TRAIN_TEXTS, Variant, in_variant, tokenizer
 from quietformer.stages.stage import Run
 
 
@@ -47,8 +48,8 @@ def held_out_inputs(recipe: Recipe) -> Sequence[str]:
 
 
 def companions(recipe: Recipe, variant: Variant) -> Sequence[str]:
-    """Files that belong beside a graph: the tokenizer; of images everything is in the graph's metadata."""
-    return () if reads_images(recipe) else (tokenizer(variant),)
+    """Files that belong beside a graph: the tokenizer, or how images are prepared."""
+    return (in_variant(variant, PREPROCESSOR_FILE) if reads_images(recipe) else tokenizer(variant),)
 
 
 def calibration_plan(recipe: Recipe) -> CalibrationPlan:
