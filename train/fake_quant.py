@@ -164,6 +164,8 @@ def valid_positions(name: str, x: torch.Tensor, mask_BT: torch.Tensor | None) ->
         return mask_BT[:, None, :, None] & mask_BT[:, None, None, :]
     if x.ndim > 2 and x.shape[:2] == mask_BT.shape:
         return mask_BT.reshape(*mask_BT.shape, *(1,) * (x.ndim - 2))
+    if x.ndim == 2 and len(x) == mask_BT.numel():  # the tokens of all rows as one, as some families lay them out
+        return mask_BT.reshape(-1, 1)
     return None
 
 
@@ -185,6 +187,13 @@ def tensors_replaced(places: Places, function: TensorFunction) -> Iterator[None]
 
 
 def _hook(module: nn.Module, side: Side, name: str, function: TensorFunction) -> torch.utils.hooks.RemovableHandle:
+    if side == "stream":
+
+        def change_input(_: nn.Module, args: tuple[Any, ...]) -> None:
+            if (changed := function(name, args[0])) is not args[0]:
+                args[0].copy_(changed)
+
+        return module.register_forward_pre_hook(change_input)
     if side == "input":
 
         def replace_input(_: nn.Module, args: tuple[Any, ...]) -> tuple[Any, ...]:

@@ -2,8 +2,12 @@
 
 The same policy as the graph side's site list: ``paper`` quantizes every tensor of PAPER, section 5, and the gate path; ``tensorrt`` only what
 enters linear layers and convolutions (of the patches of an image). In both, a linear layer whose output is an output of the model (LM
-head, classifier) stays float with its weight, as do the model's outputs, biases and the insides of LayerNorm, softmax and activation functions. A linear layer whose output
+head, classifier) stays float with its weight, also where it is tied to the embeddings, as do the model's outputs, biases and the insides of LayerNorm, RMSNorm, softmax and activation functions. A linear layer whose output
 goes straight into an activation function is quantized after that function only.
+
+With norms before the blocks a residual sum is read by a norm and by the next sum. ``paper`` rounds it for both (side
+``stream``), as an integer graph does that quantizes the sum itself. The product of a gated FFN's two halves is rounded
+where it enters the output projection.
 
 What is an output and what enters an activation function is seen by running the model once and comparing storages, so no
 family's head or pooler has to be described here.
@@ -20,7 +24,7 @@ from torch import nn
 from transformers import PreTrainedModel
 
 from train.attention_sites import SiteName
-from train.families import layers_of
+from train.families import family_of, layers_of, norms_of
 from train.gates import Gate
 
 ProfileName = Literal["paper", "tensorrt"]
@@ -30,7 +34,8 @@ _PAPER_SITES: tuple[SiteName, ...] = ("gate_hidden", "gate", "scores", "probabil
 _ACTIVATION_MODULES = ("torch.nn.modules.activation", "transformers.activations", "timm.layers.activations")
 _SMALLEST_GEMM = 16  # tensorrt: linear layers with fewer input or output features stay float
 
-Side = Literal["input", "output"]
+Side = Literal["input", "output", "stream"]
+"""``stream``: the input, exchanged in place so that its other readers see the exchanged values too."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -65,12 +70,15 @@ def find_places(model: PreTrainedModel, profile: ProfileName, batch: Mapping[str
     if not all(hasattr(attention, "quiet_settings") for attention in attentions):
         raise ValueError("the model is not converted; train.convert.convert it first (vanilla settings change nothing)")
     flow = _trace(model, batch)
+    products = {layer.ffn_out for layer in layers_of(model) if len(layer.ffn_in) > 1}
     weights: list[tuple[str, nn.Module, str]] = []
     activations: list[tuple[str, nn.Module, Side]] = []
     for module, name in names.items():
         sides, parameters = (_paper if profile == "paper" else _tensorrt)(module, flow)
+        if profile == "paper" and module in products:
+            sides = ["input", *sides]
         weights += [(f"{name}.{parameter}", module, parameter) for parameter in parameters]
-        activations += [(f"{name}.{side}", module, side) for side in sides]
+        activations += [(f"{name}.{'output' if side == 'output' else 'input'}", module, side) for side in sides]
     return Places(
         weights=tuple(weights),
         activations=tuple(activations),
@@ -88,6 +96,9 @@ class _Flow:
     """Modules whose output is an output of the model."""
     activated: frozenset[nn.Module]
     """Linear layers whose output goes into an activation function."""
+    norms: frozenset[nn.Module]
+    stream_norms: frozenset[nn.Module]
+    """Norms before the blocks: what they read is read by the next residual sum as well."""
 
 
 def _paper(module: nn.Module, flow: _Flow) -> tuple[list[Side], list[str]]:
@@ -101,8 +112,9 @@ def _paper(module: nn.Module, flow: _Flow) -> tuple[list[Side], list[str]]:
         return [], []
     if isinstance(module, nn.Conv2d):
         return ["input", *output], ["weight"]
-    if isinstance(module, nn.LayerNorm):
-        return ["input", *output], ["weight"]
+    if module in flow.norms:
+        side: Side = "stream" if module in flow.stream_norms else "input"
+        return [side, *output], ([] if getattr(module, "weight", None) is None else ["weight"])
     if isinstance(module, nn.Linear):
         if module in flow.ends:
             return [], []
@@ -133,7 +145,8 @@ def _is_activation(module: nn.Module) -> bool:
 
 def _trace(model: PreTrainedModel, batch: Mapping[str, torch.Tensor]) -> _Flow:
     """Run the model and compare storages; results are kept alive meanwhile, so equal storages are equal tensors."""
-    watched = [m for m in model.modules() if isinstance(m, (nn.Linear, nn.Conv2d, nn.LayerNorm)) or _is_activation(m)]
+    norms = {*norms_of(model), *(module for module in model.modules() if isinstance(module, nn.LayerNorm))}
+    watched = [m for m in model.modules() if isinstance(m, (nn.Linear, nn.Conv2d)) or m in norms or _is_activation(m)]
     results: dict[nn.Module, torch.Tensor] = {}
     read_by_activations: list[torch.Tensor] = []
 
@@ -159,7 +172,17 @@ def _trace(model: PreTrainedModel, batch: Mapping[str, torch.Tensor]) -> _Flow:
             for module, result in results.items()
             if isinstance(module, nn.Linear) and _storage(result) in activated
         ),
+        norms=frozenset(norms),
+        stream_norms=frozenset(_stream_norms(model)),
     )
+
+
+def _stream_norms(model: PreTrainedModel) -> list[nn.Module]:
+    """The layers' norms where they stand before the blocks: the attention's sum is read by the FFN's norm."""
+    family = family_of(model)
+    if family.layer_tensors["residual_sum.attention"].path != family.ffn_norm:
+        return []
+    return [norm for layer in layers_of(model) for norm in (layer.attention_norm, layer.ffn_norm)]
 
 
 def _storage(tensor: torch.Tensor) -> int:
