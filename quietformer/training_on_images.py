@@ -14,8 +14,7 @@ from deploy.image_preprocessing import PREPROCESSOR_FILE, preprocessor_file
 from deploy.text_files import Purpose
 from quietformer.progress import Job
 from quietformer.recipe import Recipe
-from quietformer.training_setup import TrainingSetup
-from train.architecture import ModelDescription
+from quietformer.training_setup import TrainingSetup, describe
 from train.classification import Classification
 from train.image_batches import ImageBatches, LabelledPixels, sequential_image_batches
 from train.image_mixing import MixedImages
@@ -74,9 +73,7 @@ def image_setup(recipe: Recipe, folder: Path, *, job: Job | None = None) -> Trai
         return Classification(label_smoothing=settings.label_smoothing)
 
     return TrainingSetup(
-        description=ModelDescription(
-            architecture=str(recipe.model.architecture), config=config, head="image-classification"
-        ),
+        description=describe(recipe, config),
         task=task,
         batches=batches,
         validation_batches=sequential_image_batches(held_out, batch_size=settings.batch_size),

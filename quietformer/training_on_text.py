@@ -17,8 +17,7 @@ from deploy.tokenizer_folder import PAD_TOKEN, encode_stream, read_tokenizer
 from deploy.tokenizer_training import TokenizerUse, train_tokenizer, trained_size
 from quietformer.progress import Job
 from quietformer.recipe import Recipe
-from quietformer.training_setup import TrainingSetup
-from train.architecture import ModelDescription, TaskHead
+from quietformer.training_setup import TrainingSetup, describe
 from train.causal_lm import CausalLm
 from train.learning_task import LearningTask
 from train.masked_lm import MaskedLm
@@ -66,21 +65,20 @@ def text_setup(
     def windows(seed: int) -> TokenWindows:
         return TokenWindows(tokens["train"], length=settings.length, batch_size=settings.batch_size, seed=seed)
 
-    head: TaskHead
     task: Callable[[Any], LearningTask]
     batches: Callable[[int], BatchSource]
     validation_batches: list[Batch]
     if settings.objective == "masked_lm":
         masking = _masking(companions / "tokenizer.json", config["vocab_size"], share=settings.mask_share)
         generator = np.random.default_rng(_VALIDATION_SEED)
-        head, task = "masked-lm", MaskedLm
+        task = MaskedLm
         batches = lambda seed: MaskedWindows(windows(seed), masking, seed=seed)  # noqa: E731
         validation_batches = [masking.apply(rows, generator) for rows in groups]
     else:
-        head, task, batches = "causal-lm", lambda _model: CausalLm(), windows
+        task, batches = lambda _model: CausalLm(), windows
         validation_batches = [as_batch(rows) for rows in groups]
     return TrainingSetup(
-        description=ModelDescription(architecture=str(recipe.model.architecture), config=config, head=head),
+        description=describe(recipe, config),
         task=task,
         batches=batches,
         validation_batches=validation_batches,

@@ -2,19 +2,26 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from quietformer.recipe import Recipe
-from train.architecture import ModelDescription, build_model
+from quietformer.training_section import ObjectiveName
+from train.architecture import ModelDescription, TaskHead, build_model
 from train.learning_task import LearningTask
 from train.optimizer_update import BatchSource
 from train.penalty import PenaltySettings
 from train.text_batches import Batch
 from train.validation import Validation, ValidationSettings
 
+HEADS: dict[ObjectiveName, TaskHead] = {
+    "masked_lm": "masked-lm",
+    "causal_lm": "causal-lm",
+    "image_classification": "image-classification",
+}
+"""Head that each objective needs."""
 _CALIBRATION_FROM = 10**9
 """Update from which calibration batches are taken: training data in an order that no run reaches."""
 
@@ -50,6 +57,13 @@ class TrainingSetup:
                 activation_bits=recipe.train.activation_bits,
             ),
         )
+
+
+def describe(recipe: Recipe, config: Mapping[str, Any]) -> ModelDescription:
+    """The recipe's model from scratch, with the values that its data decided."""
+    assert recipe.train is not None
+    assert recipe.model.architecture is not None
+    return ModelDescription(architecture=recipe.model.architecture, config=config, head=HEADS[recipe.train.objective])
 
 
 def penalty_of(recipe: Recipe) -> PenaltySettings | None:
