@@ -11,8 +11,9 @@ from torch import nn
 from transformers import PreTrainedModel
 
 from deploy.graph_info import Pooling, Task
-from train.checkpoint import load_tokenizer_file, read_pooling
+from train.checkpoint import read_pooling
 from train.families import family_of
+from train.tokenizer_file import tokenizer_file
 
 _HEADS: dict[str, tuple[Task, str]] = {
     "Model": ("feature-extraction", "last_hidden_state"),
@@ -87,15 +88,16 @@ def read_bare_tokenizer(checkpoint: Path) -> bytes:
 
     Raises:
         FileNotFoundError: there is none.
+        ImportError: a GGUF file and no package ``gguf``.
         ValueError: it is not a tokenizer in JSON.
     """
-    path = load_tokenizer_file(checkpoint)
-    try:
-        values = json.loads(path.read_text(encoding="utf-8"))
-    except (UnicodeDecodeError, json.JSONDecodeError) as error:
-        raise ValueError(f"{path} is not JSON: {error}") from error
-    if not isinstance(values, dict) or "model" not in values:
-        raise ValueError(f"{path} is not a tokenizer: expected an object with a 'model'")
+    with tokenizer_file(checkpoint) as path:
+        try:
+            values = json.loads(path.read_text(encoding="utf-8"))
+        except (UnicodeDecodeError, json.JSONDecodeError) as error:
+            raise ValueError(f"{path} is not JSON: {error}") from error
+        if not isinstance(values, dict) or "model" not in values:
+            raise ValueError(f"{path} is not a tokenizer: expected an object with a 'model'")
     return json.dumps(values | {"truncation": None, "padding": None}, ensure_ascii=False).encode()
 
 

@@ -206,6 +206,8 @@ def read_pooling(path: Path) -> Literal["mean", "cls"] | None:
     Raises:
         ValueError: it pools in another way, or the file is malformed.
     """
+    if is_gguf(path):
+        return None
     file = _existing_folder(path) / "1_Pooling" / CONFIG_FILE
     if not file.is_file():
         return None

@@ -14,6 +14,8 @@ Feeds = dict[str, np.ndarray]
 
 IDS_NAME = "input_ids"
 """Input that holds token ids."""
+MASK_NAME = "attention_mask"
+"""Input that marks tokens with 1 and padding with 0."""
 
 
 class Backend(ABC):
@@ -46,7 +48,7 @@ class Backend(ABC):
 
         Raises:
             ValueError: an input is missing or unknown, its shape or type does not fit, it is longer than the model's
-                positions, holds an id outside its vocabulary, or a number that is not finite.
+                positions, holds an id outside its vocabulary, a mark that is not 0 or 1, or a number that is not finite.
         """
         return self._run(self._checked(feeds))
 
@@ -58,6 +60,8 @@ class Backend(ABC):
         check_shapes(feeds, self.input_shapes)
         if self.info is not None and IDS_NAME in feeds:
             check_ids(feeds[IDS_NAME], self.info)
+        if self.info is not None and MASK_NAME in feeds:
+            check_mask(feeds[MASK_NAME])
         check_finite(feeds)
         return {name: _as_type(feeds[name], kind, name) for name, kind in self.input_types.items()}
 
@@ -124,6 +128,18 @@ def check_ids(ids_BT: np.ndarray, info: GraphInfo) -> None:
     if ids_BT.size and not (ids_BT.min() >= 0 and ids_BT.max() < info.vocab_size):
         raise ValueError(
             f"input '{IDS_NAME}' holds ids from {ids_BT.min()} to {ids_BT.max()}; expected 0 to {info.vocab_size - 1}"
+        )
+
+
+def check_mask(mask_BT: np.ndarray) -> None:
+    """Refuse marks other than 0 and 1: a decoder counts its positions with them, and some runtimes would read past its table.
+
+    Raises:
+        ValueError: names the range of the marks.
+    """
+    if mask_BT.size and not (mask_BT.min() >= 0 and mask_BT.max() <= 1):
+        raise ValueError(
+            f"input '{MASK_NAME}' holds {mask_BT.min()} to {mask_BT.max()}; expected 1 on tokens and 0 on padding"
         )
 
 

@@ -167,6 +167,15 @@ def test_rows_beyond_the_positions_or_the_vocabulary_are_refused(
                 opened.infer(feeds() | {"input_ids": np.full((2, 7), wrong)})
 
 
+def test_marks_of_padding_other_than_0_and_1_are_refused(tmp_path: Path) -> None:
+    with open_backend("onnxruntime", calibrated(tmp_path)[0], threads=1) as opened:
+        for wrong in (2, -1):
+            with pytest.raises(
+                ValueError, match=rf"input 'attention_mask' holds {wrong} to {wrong}; expected 1 on tokens"
+            ):
+                opened.infer(feeds() | {"attention_mask": np.full((2, 7), wrong)})
+
+
 @pytest.mark.parametrize("backend", CPU_BACKENDS)
 def test_damaged_metadata_is_refused_and_absent_metadata_is_not(tmp_path: Path, backend: str) -> None:
     path, _ = calibrated(tmp_path)

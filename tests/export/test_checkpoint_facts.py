@@ -10,6 +10,7 @@ import torch
 
 from export.checkpoint_facts import integer_type, read_bare_tokenizer, read_facts
 from tests.export.tiny_checkpoints import tiny_model, write_pooling, write_tokenizer
+from tests.export.tiny_decoders import tiny_decoder
 
 
 def test_positions_of_a_roberta_start_after_its_padding_index(tmp_path: Path) -> None:
@@ -27,6 +28,20 @@ def test_pooling_is_what_the_folder_says(tmp_path: Path, mode: str, pooling: str
 def test_a_head_that_cannot_be_exported_is_named(tmp_path: Path) -> None:
     model = tiny_model(architecture="BertForTokenClassification", num_layers=1)
     with pytest.raises(ValueError, match="is a BertForTokenClassification; expected one that ends in Model, ForMasked"):
+        read_facts(model, tmp_path)
+
+
+def test_a_decoder_is_causal_and_has_the_positions_of_its_config(tmp_path: Path) -> None:
+    facts = read_facts(tiny_decoder("llama"), tmp_path)
+    assert (facts.task, facts.causal, facts.max_length, facts.pad_token_id) == ("text-generation", True, 48, 1)
+    assert not read_facts(tiny_model(num_layers=1), tmp_path).causal
+
+
+def test_a_decoder_that_classifies_is_refused(tmp_path: Path) -> None:
+    model = tiny_decoder("llama", architecture="LlamaForSequenceClassification")
+    with pytest.raises(
+        ValueError, match=r"LlamaForSequenceClassification; of decoders, the bare model and the language"
+    ):
         read_facts(model, tmp_path)
 
 

@@ -43,6 +43,19 @@ def test_feeds_are_padded_at_random_and_the_same_for_the_same_seed() -> None:
     assert all(np.array_equal(feeds[name], again[name]) for name in feeds)
 
 
+def test_rows_are_padded_behind_before_and_on_both_sides_of_their_tokens() -> None:
+    mask_BT = random_feeds(_interface(), (8, 40), vocab_size=30, pad_token_id=29)["attention_mask"]
+    begins, ends = mask_BT.argmax(1), 40 - mask_BT[:, ::-1].argmax(1)
+    assert (ends - begins == mask_BT.sum(1)).all()
+    assert (begins[1], ends[1] < 40) == (0, True)
+    assert (begins[2] > 0, ends[2]) == (True, 40)
+    assert ((begins[3:] > 0) & (ends[3:] < 40)).any()
+
+
+def test_a_model_of_very_many_positions_is_compared_at_2048_tokens() -> None:
+    assert parity_shapes(_interface(max_length=8192)) == ((1, 7), (3, 33), (1, 2048))
+
+
 def _changed(path: Path, out: Path, *, to: float) -> Path:
     model = onnx.load(path)
     bias = next(tensor for tensor in model.graph.initializer if tensor.name == "encoder.layer.0.output.LayerNorm.bias")
