@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 from transformers import PreTrainedModel
 
 from train.attention_watch import AttentionView, view_attention
-from train.families import layers_of
+from train.families import layers_of, num_heads_of
 
 FloatArray = NDArray[np.float64]
 
@@ -104,7 +104,7 @@ def check_heads(model: PreTrainedModel, heads: Sequence[tuple[int, int]]) -> Non
     Raises:
         ValueError: naming the first one, and what there is.
     """
-    num_layers, num_heads = len(layers_of(model)), model.config.num_attention_heads
+    num_layers, num_heads = len(layers_of(model)), num_heads_of(model)
     for layer, head in heads:
         if not (0 <= layer < num_layers and 0 <= head < num_heads):
             raise ValueError(

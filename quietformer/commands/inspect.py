@@ -92,8 +92,8 @@ def _diagnosis(
 ) -> Diagnosis:
     from deploy.machine import machine_facts
     from quietformer.diagnosis.diagnose import diagnose, parse_heads
-    from quietformer.diagnosis.subject import open_subject
-    from quietformer.model_facts import model_facts, now
+    from quietformer.diagnosis.subject import facts_of, open_subject
+    from quietformer.model_facts import now
     from quietformer.progress import progress
     from quietformer.report.diagnosis_content import Diagnosis
     from train.checkpoint_files import resolve_checkpoint
@@ -104,7 +104,7 @@ def _diagnosis(
     with progress("inspect") as job:
         found = diagnose(subject, heads=chosen, gradients=gradients, job=job)
     return Diagnosis(
-        model=model_facts(folder, source=checkpoint),
+        model=facts_of(subject, folder, source=checkpoint),
         created=now(),
         machine=machine_facts(),
         data={"source": data, "examples": subject.num_examples},

@@ -19,10 +19,12 @@ from deploy.image_preprocessing import read_image_encoder
 from deploy.text_data import read_texts
 from quietformer.diagnosis.token_texts import TokenTexts
 from quietformer.graph_text import USUAL_LENGTH
-from train.checkpoint import load, load_tokenizer_file
-from train.checkpoint_files import read_positions
-from train.families import family_of
+from quietformer.report.content import ModelFacts
+from train.checkpoint import load
+from train.checkpoint_files import checkpoint_sha256, read_positions
+from train.families import family_of, layers_of
 from train.text_batches import pad_rows, sequential_batches
+from train.tokenizer_file import tokenizer_file
 
 BATCH_SIZE = 16
 """Rows of a batch; no figure depends on it."""
@@ -82,16 +84,31 @@ def open_subject(checkpoint: Path, data: str, *, limit: int, length: int | None)
     return _of_texts(model, checkpoint, texts, length=length)
 
 
+def facts_of(subject: Subject, checkpoint: Path, *, source: str) -> ModelFacts:
+    """Facts of the model as it was built, whatever its files say; ``source`` is what the user called it."""
+    model = subject.model
+    layers = layers_of(model)
+    return ModelFacts(
+        name=source.removeprefix("package:").rstrip("/").rpartition("/")[2],
+        family=family_of(model).name,
+        num_layers=len(layers),
+        hidden_size=layers[0].ffn_out.out_features,
+        num_parameters=sum(parameter.numel() for parameter in model.parameters()),
+        checkpoint_sha256=checkpoint_sha256(checkpoint),
+        source=source,
+    )
+
+
 def _of_texts(model: PreTrainedModel, checkpoint: Path, texts: Sequence[str], *, length: int | None) -> Subject:
     positions = read_positions(checkpoint) or model.config.max_position_embeddings
     length = min(USUAL_LENGTH, positions) if length is None else length
     if length > positions:
         raise ValueError(f"length {length} is above the {positions} positions of {checkpoint}")
-    tokenizer_file = load_tokenizer_file(checkpoint)
     pad_id = model.config.pad_token_id if model.config.pad_token_id is not None else 0  # padding is masked
-    rows = TextEncoder(tokenizer_file, max_length=length, pad_token_id=pad_id).encode(texts)
-    token_texts = TokenTexts(tokenizer_file)
-    shown = TextEncoder(tokenizer_file, max_length=min(length, SHOWN_TOKENS), pad_token_id=pad_id)
+    with tokenizer_file(checkpoint) as file:
+        rows = TextEncoder(file, max_length=length, pad_token_id=pad_id).encode(texts)
+        shown = TextEncoder(file, max_length=min(length, SHOWN_TOKENS), pad_token_id=pad_id)
+        token_texts = TokenTexts(file)
     (shown_row,) = shown.encode([max(texts[:BATCH_SIZE], key=len)])
     return Subject(
         model=model,

@@ -4,17 +4,24 @@ from __future__ import annotations
 
 import json
 import xml.etree.ElementTree as ET
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 import torch
+from PIL import Image
+from transformers import PreTrainedModel
 from typer.testing import CliRunner, Result
 
+from deploy.image_encoding import ImageEncoder
+from deploy.image_preprocessing import preprocessor_file
 from quietformer.cli import app
-from tests.export.tiny_checkpoints import tiny_model, write_checkpoint
+from tests.export.tiny_checkpoints import VOCAB_SIZE, tiny_model, write_checkpoint, write_tokenizer
 from tests.quietformer.tiny_run import random_sentences
+from tests.train.decoders import tiny_llama, tiny_opt
+from tests.train.vision import tiny_vision
 from train.checkpoint import load, save
 from train.convert import convert
 from train.families import layers_of
@@ -162,6 +169,51 @@ def test_gates_and_exact_zeros_are_shown_for_a_model_that_has_them(gated: Path, 
     assert 'id="gates"' in text
     assert "Exact zeros" in text
     assert 'id="pull"' not in text
+
+
+@pytest.mark.parametrize("make", [tiny_opt, tiny_llama])
+def test_a_causal_model_is_asked_for_its_next_token(
+    make: Callable[..., PreTrainedModel], texts: Path, tmp_path: Path
+) -> None:
+    model = make(vocab_size=VOCAB_SIZE)
+    convert(model, AttentionSettings(gate="linear"))
+    save(model, tmp_path / "decoder", source=None)
+    write_tokenizer(tmp_path / "decoder" / "tokenizer.json")
+    out, page = tmp_path / "o.json", tmp_path / "o.html"
+    options = ("--limit", 8, "--length", 16, "--gradients", "--json", out, "--html", page)
+    succeed("inspect", tmp_path / "decoder", "--data", texts, *options)
+    found = json.loads(out.read_text(encoding="utf-8"))
+    assert found["gradients"]["loss"] == "cross-entropy of the next token"
+    probabilities = np.asarray(found["sequence"]["heads"][0]["probabilities"])
+    assert not np.triu(probabilities, k=1).any()
+    np.testing.assert_allclose(probabilities.sum(axis=1), 1.0, atol=1e-3)
+    assert np.shape(found["attention"]["gate_mean"]) == (2, model.config.num_attention_heads)
+    assert 'id="gates"' in page.read_text(encoding="utf-8")
+
+
+@pytest.mark.parametrize("name", ["vit", "timm"])
+def test_a_model_of_images_is_shown_by_patch(name: str, tmp_path: Path) -> None:
+    model = tiny_vision(name)
+    convert(model, AttentionSettings(softmax="clipped", gamma=-0.1))
+    save(model, tmp_path / "model", source=None)
+    encoder = ImageEncoder(size=(12, 8), mean=(0.5, 0.5, 0.5), std=(0.5, 0.5, 0.5))
+    (tmp_path / "model" / "preprocessor_config.json").write_text(preprocessor_file(encoder), encoding="utf-8")
+    images = tmp_path / "images"
+    images.mkdir()
+    generator = np.random.default_rng(0)
+    for number in range(5):
+        Image.fromarray(generator.integers(0, 256, (12, 8, 3), dtype=np.uint8)).save(images / f"{number}.png")
+    out, page = tmp_path / "o.json", tmp_path / "o.html"
+    succeed("inspect", tmp_path / "model", "--data", images, "--gradients", "--json", out, "--html", page)
+    found = json.loads(out.read_text(encoding="utf-8"))
+    assert found["patches"] == [3, 2]
+    assert found["data"]["examples"] == 5
+    tensor = next(tensor for tensor in found["outliers"]["tensors"] if tensor["name"] == "layer.0.ffn_output")
+    assert len(tensor["largest_by_position"]) == 7  # the class token stands before the patches
+    assert found["sequence"]["tokens"] is None
+    assert np.shape(found["sequence"]["heads"][0]["probabilities"]) == (7, 7)
+    assert "Norm of values, by patch" in page.read_text(encoding="utf-8")
+    assert "reads images" in refuse("inspect", tmp_path / "model", "--data", images, "--length", 8)
 
 
 def test_the_same_model_and_texts_give_the_same_figures_and_page(gated: Path, texts: Path, tmp_path: Path) -> None:
