@@ -122,6 +122,7 @@ class RetrofitSection(Section):
     penalty_norm_ratio: Annotated[float, Field(gt=0)] = 2.0
     penalty_knee: Annotated[float, Field(ge=1)] = 8.0
     embedding_weight: Annotated[float, Field(ge=0)] = 1.0
+    split_units: NaturalInt = 0
     weight_limit: Annotated[float, Field(ge=0)] = 0.0
     quantization_aware_steps: NaturalInt = 0
     seed: NaturalInt = 0

@@ -63,6 +63,8 @@ class Family:
     ffn_in: tuple[str, ...]
     """Linear layers that read the FFN's input: two where the activation of one is multiplied by the other."""
     ffn_out: str
+    ffn_width: str | None = "intermediate_size"
+    """The config's name for the number of inner units; ``None`` where no single number says it."""
     attention_norm: str
     """LayerNorm or RMSNorm that belongs to the attention block, before or after it."""
     ffn_norm: str

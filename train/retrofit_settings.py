@@ -56,6 +56,8 @@ class RetrofitSettings:
     """Widths from which the penalty continues as a parabola."""
     embedding_weight: float = 1.0
     """Weight of the term on similarities between rows; 0 leaves it out."""
+    split_units: int = 0
+    """Inner units that each feed-forward block gets to divide its largest weights among (:mod:`train.channel_split`); 0: none."""
     weight_limit: float = 0.0
     """Largest weight of a linear layer, in standard deviations of its matrix, approached while the penalty ramps up; 0: none."""
     quantization_aware_steps: int = 0
@@ -86,6 +88,8 @@ class RetrofitSettings:
         for name in ("max_length", "calibration_rows"):
             if getattr(self, name) < 1:
                 raise ValueError(f"{name} is {getattr(self, name)}; expected at least 1")
+        if self.split_units < 0:
+            raise ValueError(f"split_units is {self.split_units}; expected at least 0")
         if self.weight_limit and not self.weight_limit >= 3:
             raise ValueError(
                 f"weight_limit is {self.weight_limit}; expected at least 3 standard deviations, or 0 for none"

@@ -56,6 +56,7 @@ class RetrofitModel(Stage):
     def work(self, run: Run, job: Job) -> str:
         """Train, or go on where an earlier run stopped."""
         from quietformer.training_job import TrainingJob
+        from train.channel_split import split_channels
         from train.checkpoint import load, save
         from train.convert import convert
         from train.retrofit import retrofit
@@ -67,6 +68,8 @@ class RetrofitModel(Stage):
         encoder = TextEncoder(original_tokenizer(recipe), max_length=settings.max_length)
         teacher, student = load(original), load(original)
         convert(student, recipe.attention.settings(), seed=settings.seed)
+        if settings.split_units:
+            split_channels(student, units=settings.split_units)
         result = retrofit(
             teacher,
             student,
