@@ -10,7 +10,7 @@ import pytest
 import torch
 from onnx import numpy_helper
 
-from export.parity import Parity, check_parity, open_session, parity_shapes, random_feeds
+from export.parity import Parity, allowed_difference, check_parity, open_session, parity_shapes, random_feeds
 from export.tracing import GraphInterface
 from tests.export.conftest import ExportTiny
 
@@ -26,7 +26,7 @@ def test_compared_shapes_are_not_the_traced_one(max_length: int, length: int | N
     shapes = parity_shapes(interface)
     assert len(set(shapes)) == 3
     assert interface.traced_shape not in shapes
-    assert max(tokens for _, tokens in shapes) == (length or max_length)
+    assert max(tokens for _, tokens in shapes if tokens is not None) == (length or max_length)
 
 
 def test_feeds_are_padded_at_random_and_the_same_for_the_same_seed() -> None:
@@ -54,6 +54,13 @@ def test_rows_are_padded_behind_before_and_on_both_sides_of_their_tokens() -> No
 
 def test_a_model_of_very_many_positions_is_compared_at_2048_tokens() -> None:
     assert parity_shapes(_interface(max_length=8192)) == ((1, 7), (3, 33), (1, 2048))
+
+
+def test_the_allowed_difference_is_absolute_and_grows_only_with_large_outputs() -> None:
+    assert [allowed_difference(largest, float16=False) for largest in (0.1, 10.0, 30.0)] == pytest.approx(
+        [1e-4, 1e-4, 3e-4]
+    )
+    assert allowed_difference(2.0, float16=True) == pytest.approx(0.01)
 
 
 def _changed(path: Path, out: Path, *, to: float) -> Path:
