@@ -10,7 +10,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 from quietformer.report.content import ModelFacts
-from train.checkpoint_files import checkpoint_sha256, read_config_file, weight_files
+from train.checkpoint_files import checkpoint_sha256, is_gguf, read_config_file, weight_files
 
 _HEADER_LENGTH = struct.Struct("<Q")
 """A safetensors file starts with the length of its JSON header."""
@@ -31,7 +31,7 @@ def model_facts(checkpoint: Path, *, source: str) -> ModelFacts:
         ValueError: its files are not what they should be.
     """
     config = read_config_file(checkpoint)
-    shapes = {name: shape for file in weight_files(checkpoint) for name, shape in tensor_shapes(file).items()}
+    shapes = {name: shape for file in weight_files(checkpoint) for name, shape in _shapes_in(file).items()}
     return ModelFacts(
         name=source.removeprefix("package:").rstrip("/").rpartition("/")[2],
         family=str(config.get("architecture") or config.get("model_type", "")),
@@ -45,6 +45,14 @@ def model_facts(checkpoint: Path, *, source: str) -> ModelFacts:
         checkpoint_sha256=checkpoint_sha256(checkpoint),
         source=source,
     )
+
+
+def _shapes_in(file: Path) -> dict[str, list[int]]:
+    if not is_gguf(file):
+        return tensor_shapes(file)
+    from train.gguf_checkpoint import gguf_tensor_shapes  # noqa: PLC0415  # imports transformers
+
+    return gguf_tensor_shapes(file)
 
 
 def tensor_shapes(file: Path) -> dict[str, list[int]]:

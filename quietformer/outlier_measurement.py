@@ -13,12 +13,13 @@ from deploy.image_data import LabelledImage
 from deploy.image_preprocessing import read_image_encoder
 from quietformer.graph_text import USUAL_LENGTH
 from quietformer.progress import Job
-from train.checkpoint import load, load_tokenizer_file
+from train.checkpoint import load
 from train.checkpoint_files import read_positions
 from train.image_batches import LabelledPixels, sequential_image_batches
 from train.outlier_report import OutlierReport
 from train.outliers import measure_outliers
 from train.text_batches import sequential_batches
+from train.tokenizer_file import tokenizer_file
 
 
 def measure_checkpoint(
@@ -42,7 +43,8 @@ def measure_checkpoint(
     length = min(USUAL_LENGTH, positions) if length is None else length
     if length > positions:
         raise ValueError(f"length {length} is above the {positions} positions of {checkpoint}")
-    encoder = TextEncoder(load_tokenizer_file(checkpoint), max_length=length)
+    with tokenizer_file(checkpoint) as tokenizer:
+        encoder = TextEncoder(tokenizer, max_length=length, pad_token_id=model.config.pad_token_id or 0)
     rows = encoder.encode(texts)
     batches = sequential_batches(rows, batch_size=batch_size, pad_id=encoder.pad_token_id)
     return measure_outliers(model, _told(batches, job))

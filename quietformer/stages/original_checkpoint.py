@@ -6,11 +6,12 @@ from pathlib import Path
 
 from quietformer.recipe import Recipe
 from quietformer.text_shape import parse_shape
-from train.checkpoint_files import checkpoint_sha256, load_tokenizer_file, read_positions, resolve_checkpoint
+from train.checkpoint_files import checkpoint_sha256, read_positions
+from train.checkpoint_location import resolve_checkpoint
 
 
 def original_folder(recipe: Recipe) -> Path:
-    """Folder of the original checkpoint.
+    """Folder or GGUF file of the original checkpoint.
 
     Raises:
         FileNotFoundError: no such folder.
@@ -34,11 +35,6 @@ def original_source(recipe: Recipe) -> dict[str, str]:
     folder = original_folder(recipe)
     _check_lengths(recipe, folder)
     return {"checkpoint": checkpoint_sha256(folder)}
-
-
-def original_tokenizer(recipe: Recipe) -> Path:
-    """The original's ``tokenizer.json``, which the retrofitted model shares."""
-    return load_tokenizer_file(original_folder(recipe))
 
 
 def _check_lengths(recipe: Recipe, folder: Path) -> None:

@@ -22,7 +22,7 @@ from quietformer.stages.layout import (
     TRAINING,
     VALIDATION_TEXTS,
 )
-from quietformer.stages.original_checkpoint import original_folder, original_source, original_tokenizer
+from quietformer.stages.original_checkpoint import original_folder, original_source
 from quietformer.stages.stage import Run, Stage
 from quietformer.stages.unfinished_training import claim_training
 
@@ -61,12 +61,15 @@ class RetrofitModel(Stage):
         from train.convert import convert
         from train.retrofit import retrofit
         from train.retrofit_settings import RetrofitSettings
+        from train.tokenizer_file import tokenizer_file
 
         recipe, original = run.recipe, original_folder(run.recipe)
         claim_training(run, self)
         settings = RetrofitSettings.from_dict(recipe.retrofit.model_dump())
-        encoder = TextEncoder(original_tokenizer(recipe), max_length=settings.max_length)
         teacher, student = load(original), load(original)
+        with tokenizer_file(original) as tokenizer:
+            pad_id = teacher.config.pad_token_id or 0
+            encoder = TextEncoder(tokenizer, max_length=settings.max_length, pad_token_id=pad_id)
         convert(student, recipe.attention.settings(), seed=settings.seed)
         if settings.split_units:
             split_channels(student, units=settings.split_units)

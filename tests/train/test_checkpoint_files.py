@@ -16,9 +16,9 @@ from train.checkpoint_files import (
     read_config_file,
     read_pooling,
     read_positions,
-    resolve_checkpoint,
     weight_files,
 )
+from train.checkpoint_location import resolve_checkpoint
 
 
 @pytest.fixture

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib.util
 import json
+import math
 from pathlib import Path
 
 import gguf
@@ -15,6 +16,7 @@ from transformers import LlamaForCausalLM, LlamaModel, PreTrainedModel
 from tests.train.decoders import VOCABULARY, tiny_llama
 from train.checkpoint import checkpoint_sha256, load, load_tokenizer_file, resolve_checkpoint, save
 from train.checkpoint_files import positions_of, read_config_file, weight_files
+from train.gguf_checkpoint import gguf_tensor_shapes
 from train.tokenizer_file import tokenizer_file
 
 _NAMES = {
@@ -126,6 +128,9 @@ def test_its_facts_are_those_of_the_file(gguf_file: Path) -> None:
     config = read_config_file(gguf_file)
     assert (config["model_type"], config["num_hidden_layers"], positions_of(config)) == ("llama", 2, 64)
     assert weight_files(gguf_file) == [gguf_file]
+    shapes = gguf_tensor_shapes(gguf_file)
+    assert shapes["blk.1.attn_k.weight"] == [16, 32]
+    assert sum(math.prod(shape) for shape in shapes.values()) == tiny_llama().num_parameters()
     assert len(checkpoint_sha256(gguf_file)) == 64
 
 
