@@ -120,6 +120,7 @@ class RetrofitSection(Section):
     penalty_width: Annotated[float, Field(gt=0)] = 5.0
     penalty_power: Annotated[float, Field(ge=2)] = 4.0
     penalty_norm_ratio: Annotated[float, Field(gt=0)] = 2.0
+    penalty_inner_ratio: Annotated[float, Field(ge=0)] = 0.0
     penalty_knee: Annotated[float, Field(ge=1)] = 8.0
     embedding_weight: Annotated[float, Field(ge=0)] = 1.0
     split_units: NaturalInt = 0

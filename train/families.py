@@ -15,11 +15,12 @@ import torch
 from torch import nn
 from transformers import PreTrainedModel
 
-from train.family import TENSOR_KINDS, Family, TensorKind, TensorPlace
+from train.family import MEASURED_KINDS, TENSOR_KINDS, Family, TensorKind, TensorPlace
 from train.family_layouts import FAMILIES
 
 __all__ = [
     "FAMILIES",
+    "MEASURED_KINDS",
     "TENSOR_KINDS",
     "Family",
     "LayerModules",

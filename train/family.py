@@ -1,7 +1,8 @@
 """What is known of a family of transformers: the names of its modules and where its named tensors pass.
 
 Named tensors of a layer (``TensorKind``) mean the same in every family, whether its norms stand before a block or after
-it. ``attention_output`` and ``ffn_output`` are what the two output projections write, before dropout; ``residual_sum.*``
+it. ``attention_output`` and ``ffn_output`` are what the two output projections write, before dropout, ``ffn_inner`` what
+the second of them reads; ``residual_sum.*``
 are the sums of these with the stream; ``ln_output.*`` is what the norm that reads that sum makes of it. So
 ``ln_output.attention`` is what enters the FFN, and ``ln_output.ffn`` what enters the next layer's attention: with norms
 before the blocks it is made by the next layer's attention norm, after the last layer by the final norm. In the same
@@ -16,6 +17,7 @@ from typing import Any, Literal, get_args
 
 TensorKind = Literal[
     "attention_output",
+    "ffn_inner",
     "ffn_output",
     "residual_sum.attention",
     "residual_sum.ffn",
@@ -25,6 +27,9 @@ TensorKind = Literal[
     "embedding_ln_output",
 ]
 TENSOR_KINDS: tuple[TensorKind, ...] = get_args(TensorKind)
+MEASURED_KINDS: tuple[TensorKind, ...] = tuple(kind for kind in TENSOR_KINDS if kind != "ffn_inner")
+"""What is collected unless a caller says otherwise. The inner units are of another width and mostly near 0, so that norm and kurtosis of
+theirs say nothing of the stream; a penalty may name them, since a scale per tensor reads them."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -92,6 +97,7 @@ def post_norm_tensors(
         "attention_output": TensorPlace(path=output_projection, side="output"),
         "residual_sum.attention": TensorPlace(path=attention_norm, side="input"),
         "ln_output.attention": TensorPlace(path=attention_norm, side="output"),
+        "ffn_inner": TensorPlace(path=ffn_out, side="input"),
         "ffn_output": TensorPlace(path=ffn_out, side="output"),
         "residual_sum.ffn": TensorPlace(path=ffn_norm, side="input"),
         "ln_output.ffn": TensorPlace(path=ffn_norm, side="output"),
@@ -106,6 +112,7 @@ def pre_norm_tensors(
         "attention_output": TensorPlace(path=output_projection, side="output"),
         "residual_sum.attention": TensorPlace(path=ffn_norm, side="input"),
         "ln_output.attention": TensorPlace(path=ffn_norm, side="output"),
+        "ffn_inner": TensorPlace(path=ffn_out, side="input"),
         "ffn_output": TensorPlace(path=ffn_out, side="output"),
         "residual_sum.ffn": TensorPlace(path="", side="output"),
         "ln_output.ffn": TensorPlace(path=attention_norm, side="output", in_next_layer=True),

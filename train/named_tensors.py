@@ -17,7 +17,7 @@ import torch
 from torch import nn
 from transformers import PreTrainedModel
 
-from train.families import TensorKind, TensorPlace, family_of, final_norm_of, layers_of
+from train.families import MEASURED_KINDS, TensorKind, TensorPlace, family_of, final_norm_of, layers_of
 
 
 def tensor_names(model: PreTrainedModel, *, kinds: Iterable[TensorKind] | None = None) -> list[str]:
@@ -25,7 +25,7 @@ def tensor_names(model: PreTrainedModel, *, kinds: Iterable[TensorKind] | None =
 
     Args:
         model: of a supported family.
-        kinds: which tensors; ``None``: all that the family has.
+        kinds: which tensors; ``None``: all of ``MEASURED_KINDS`` that the family has.
 
     Raises:
         ValueError: the family is not supported, or it has no tensor of an asked kind.
@@ -46,7 +46,7 @@ def named_tensors(
 
     Args:
         model: of a supported family.
-        kinds: which tensors; ``None``: all that the family has.
+        kinds: which tensors; ``None``: all of ``MEASURED_KINDS`` that the family has.
 
     Yields:
         A dictionary from name to (B, T, D) tensor, with gradient history. Each forward pass overwrites the last one's
@@ -90,7 +90,7 @@ def _watch(
 def _places(model: PreTrainedModel, kinds: Iterable[TensorKind] | None) -> list[tuple[str, nn.Module, TensorPlace]]:
     family = family_of(model)
     known = family.embedding_tensors.keys() | family.layer_tensors.keys()
-    wanted = known if kinds is None else tuple(kinds)
+    wanted = [kind for kind in known if kind in MEASURED_KINDS] if kinds is None else list(kinds)
     if unknown := [kind for kind in wanted if kind not in known]:
         raise ValueError(f"family '{family.name}' has no tensor '{unknown[0]}'; it has {', '.join(sorted(known))}")
     places = [

@@ -23,14 +23,21 @@ from train.families import TENSOR_KINDS, TensorKind
 from train.named_tensors import kind_of
 
 
-def default_widths(*, norm_ratio: float = 2.0) -> dict[TensorKind, float]:
+def default_widths(*, norm_ratio: float = 2.0, inner_ratio: float = 0.0) -> dict[TensorKind, float]:
     """The tensors that are penalised unless a caller says otherwise: what FFNs write and LayerNorms make of the stream.
 
     Args:
+        inner_ratio: the same for the inner units of the FFNs, 0 to leave them alone. Their bulk is near 0 and a symmetric scale
+            spends half of its steps on values that GELU never gives, so their largest values cost most of all sites.
         norm_ratio: width on LayerNorm outputs as a multiple of that on FFN outputs. LayerNorm outputs enter linear layers,
             but the stream needs some of their spread: too narrow costs the float model more than it spares the integers.
     """
-    return {"ffn_output": 1.0, "ln_output.attention": norm_ratio, "ln_output.ffn": norm_ratio}
+    widths: dict[TensorKind, float] = {
+        "ffn_output": 1.0,
+        "ln_output.attention": norm_ratio,
+        "ln_output.ffn": norm_ratio,
+    }
+    return widths | ({"ffn_inner": inner_ratio} if inner_ratio else {})
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -52,6 +52,8 @@ class RetrofitSettings:
     """Exponent of the penalty."""
     penalty_norm_ratio: float = 2.0
     """Width on LayerNorm outputs as a multiple of ``penalty_width``."""
+    penalty_inner_ratio: float = 0.0
+    """Width on the inner units of the feed-forward blocks, likewise; 0 leaves them alone."""
     penalty_knee: float = 8.0
     """Widths from which the penalty continues as a parabola."""
     embedding_weight: float = 1.0
@@ -137,7 +139,7 @@ class RetrofitSettings:
             width=self.penalty_width,
             power=self.penalty_power,
             knee=self.penalty_knee,
-            relative_widths=default_widths(norm_ratio=self.penalty_norm_ratio),
+            relative_widths=default_widths(norm_ratio=self.penalty_norm_ratio, inner_ratio=self.penalty_inner_ratio),
         )
 
     def to_dict(self) -> dict[str, Any]:

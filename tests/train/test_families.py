@@ -11,7 +11,7 @@ from torch import nn
 from tests.train.decoders import DECODERS, tiny_llama, tiny_opt
 from tests.train.encoders import padded_batch, tiny_encoder
 from train.families import (
-    TENSOR_KINDS,
+    MEASURED_KINDS,
     Projection,
     embedding_norm_of,
     family_of,
@@ -39,7 +39,7 @@ def test_named_tensors_satisfy_the_equations_of_the_block_in_every_layout(family
     pre_norm = family != "opt-post-norm"
     layers = layers_of(model)
     for index, layer in enumerate(layers):
-        x = {kind: tensors[f"layer.{index}.{kind}"] for kind in TENSOR_KINDS if not kind.startswith("embedding")}
+        x = {kind: tensors[f"layer.{index}.{kind}"] for kind in MEASURED_KINDS if not kind.startswith("embedding")}
         stream = tensors["embedding_sum"] if index == 0 else tensors[f"layer.{index - 1}.residual_sum.ffn"]
         if not pre_norm:
             stream = tensors["embedding_sum"] if index == 0 else tensors[f"layer.{index - 1}.ln_output.ffn"]

@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from tests.train.encoders import padded_batch, tiny_encoder, tiny_masked_lm
-from train.families import TENSOR_KINDS, layers_of
+from train.families import MEASURED_KINDS, layers_of
 from train.named_tensors import kind_of, named_tensors, tensor_names
 
 
@@ -16,7 +16,7 @@ def test_every_layer_gives_each_kind_once_in_the_order_of_computation() -> None:
         model(**padded_batch())
     assert list(tensors) == tensor_names(model)
     assert len(tensors) == 2 + 2 * 6
-    assert {kind_of(name) for name in tensors} == set(TENSOR_KINDS)
+    assert {kind_of(name) for name in tensors} == set(MEASURED_KINDS)
     assert {tuple(tensor.shape) for tensor in tensors.values()} == {(3, 9, 24)}
 
 
