@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import onnx
@@ -17,6 +16,7 @@ from deploy.quantize import quantize
 from export.half_precision import half_graph
 from export.parity import FLOAT16_TOLERANCE, open_session
 from tests.export.conftest import Exported, ExportTiny
+from tests.export.rtx_parser import refuse_unparsable
 from tests.export.test_to_onnx import EXPORTS_OF_OPSETS
 from tests.export.tiny_checkpoints import VOCAB_SIZE
 
@@ -47,16 +47,6 @@ def _run(path: Path) -> np.ndarray:
     return output
 
 
-def _parse(path: Path) -> None:
-    """Refuse what TensorRT-RTX's parser refuses, strongly typed."""
-    rtx: Any = pytest.importorskip("tensorrt_rtx")
-    logger = rtx.Logger(rtx.Logger.ERROR)
-    flags = 1 << int(rtx.NetworkDefinitionCreationFlag.STRONGLY_TYPED)
-    network = rtx.Builder(logger).create_network(flags)
-    parser = rtx.OnnxParser(network, logger)
-    assert parser.parse_from_file(str(path)), [parser.get_error(place).desc() for place in range(parser.num_errors)]
-
-
 def _half(exported: Exported, folder: Path) -> Path:
     path = folder / "model.fp16.onnx"
     half = half_graph(onnx.load(exported.path), read_info(exported.path))
@@ -65,7 +55,7 @@ def _half(exported: Exported, folder: Path) -> Path:
     return path
 
 
-def test_float_and_integer_graphs_of_every_opset_run_and_parse(exported: Exported, tmp_path: Path) -> None:
+def test_float_and_integer_graphs_of_every_opset_run_andrefuse_unparsable(exported: Exported, tmp_path: Path) -> None:
     out = tmp_path / "int8.onnx"
     cache = calibrate(exported.path, [_feeds(exported.path)], method="minmax", data={"kind": "test"}, seed=0)
     summary = quantize(exported.path, cache, out)
@@ -76,7 +66,7 @@ def test_float_and_integer_graphs_of_every_opset_run_and_parse(exported: Exporte
     expected, actual = _run(exported.path), _run(out)
     assert 0 < np.abs(actual - expected).mean() < 0.2 * np.abs(expected).max()
     for path in (exported.path, out):
-        _parse(path)
+        refuse_unparsable(path)
 
 
 def test_float16_graphs_of_every_opset_run_and_parse_and_take_integers_from_19_on(
@@ -85,7 +75,7 @@ def test_float16_graphs_of_every_opset_run_and_parse_and_take_integers_from_19_o
     half = _half(exported, tmp_path)
     expected = _run(exported.path)
     assert 0 < np.abs(_run(half) - expected).max() < FLOAT16_TOLERANCE * np.abs(expected).max()
-    _parse(half)
+    refuse_unparsable(half)
     out = tmp_path / "int8.onnx"
     cache = calibrate(exported.path, [_feeds(exported.path)], method="minmax", data={"kind": "test"}, seed=0)
     if exported.report.opset < FIRST_WITH_FLOAT16_SCALES:
@@ -95,4 +85,4 @@ def test_float16_graphs_of_every_opset_run_and_parse_and_take_integers_from_19_o
     quantize(half, cache, out)
     assert lint(out, "tensorrt") == []
     assert np.isfinite(_run(out)).all()
-    _parse(out)
+    refuse_unparsable(out)
