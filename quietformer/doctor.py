@@ -5,17 +5,12 @@ Nothing is loaded that could start a device: packages are looked up, the CUDA dr
 
 from __future__ import annotations
 
-import ctypes
 from dataclasses import asdict, dataclass
 from typing import Any
 
+from deploy.cuda_devices import cuda_devices
 from deploy.machine import INSTRUCTION_SETS, MachineFacts, machine_facts
 from quietformer.extras import is_installed
-
-_DRIVER_LIBRARIES = ("libcuda.so.1", "nvcuda.dll")
-_NAME_BYTES = 128
-_MAJOR, _MINOR = 75, 76
-"""CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR and _MINOR of the driver's interface."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -55,52 +50,6 @@ ABILITIES = (
     Ability(name="plots", module="matplotlib", distribution="matplotlib", purpose="report plots", extra="report"),
     Ability(name="pages", module="jinja2", distribution="Jinja2", purpose="report page", extra="report"),
 )
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class CudaDevice:
-    """A GPU as its driver describes it."""
-
-    name: str
-    compute_capability: str
-    memory_bytes: int
-
-
-def cuda_devices() -> tuple[list[CudaDevice], str]:
-    """GPUs that the CUDA driver offers, and a word on why there are none."""
-    driver = _cuda_driver()
-    if driver is None:
-        return [], "no CUDA driver library on this machine"
-    if code := driver.cuInit(0):
-        return [], f"the CUDA driver does not start (error {code})"
-    count = ctypes.c_int()
-    if code := driver.cuDeviceGetCount(ctypes.byref(count)):
-        return [], f"the CUDA driver lists no devices (error {code})"
-    return [_cuda_device(driver, index) for index in range(count.value)], "" if count.value else "no GPU present"
-
-
-def _cuda_driver() -> ctypes.CDLL | None:
-    for library in _DRIVER_LIBRARIES:
-        try:
-            return ctypes.CDLL(library)
-        except OSError:
-            continue
-    return None
-
-
-def _cuda_device(driver: ctypes.CDLL, index: int) -> CudaDevice:
-    handle, major, minor, memory = ctypes.c_int(), ctypes.c_int(), ctypes.c_int(), ctypes.c_size_t()
-    name = ctypes.create_string_buffer(_NAME_BYTES)
-    driver.cuDeviceGet(ctypes.byref(handle), index)
-    driver.cuDeviceGetName(name, _NAME_BYTES, handle)
-    driver.cuDeviceGetAttribute(ctypes.byref(major), _MAJOR, handle)
-    driver.cuDeviceGetAttribute(ctypes.byref(minor), _MINOR, handle)
-    driver.cuDeviceTotalMem_v2(ctypes.byref(memory), handle)
-    return CudaDevice(
-        name=name.value.decode(errors="replace"),
-        compute_capability=f"{major.value}.{minor.value}",
-        memory_bytes=memory.value,
-    )
 
 
 def examine_machine() -> dict[str, Any]:

@@ -1,4 +1,4 @@
-"""``quietformer build``: an engine from a quantized graph."""
+"""``quietformer build``: engines from a graph."""
 
 from __future__ import annotations
 
@@ -12,16 +12,43 @@ import typer
 class EngineBackend(StrEnum):
     """What engines are built for."""
 
+    TENSORRT = "tensorrt"
     TENSORRT_RTX = "tensorrt-rtx"
 
 
+class HardwareLevel(StrEnum):
+    """Devices beside the one that an engine is built on."""
+
+    NONE = "none"
+    AMPERE_PLUS = "ampere+"
+    SAME_COMPUTE_CAPABILITY = "same-compute-capability"
+
+
+class Verbosity(StrEnum):
+    """What a plan tells of its layers."""
+
+    NAMES = "names"
+    DETAILED = "detailed"
+    NONE = "none"
+
+
 def build(
-    model: Annotated[Path, typer.Argument(metavar="MODEL.onnx", help="Graph of the 'tensorrt' profile.")],
+    model: Annotated[
+        Path, typer.Argument(metavar="MODEL.onnx", help="Graph of the 'tensorrt' profile, or a float one.")
+    ],
     *,
     out: Annotated[Path, typer.Option("--out", metavar="DIR", help="Folder for the engine and engine.json.")],
     backend: Annotated[
-        EngineBackend, typer.Option("--backend", help="What to build for.")
+        EngineBackend, typer.Option("--backend", help="What to build for; tensorrt needs the GPU at hand.")
     ] = EngineBackend.TENSORRT_RTX,
+    calibration: Annotated[
+        Path | None,
+        typer.Option(
+            "--calibration",
+            metavar="CACHE",
+            help="Of a float MODEL.onnx: build it and its INT8 form, in two folders of DIR.",
+        ),
+    ] = None,
     min_shapes: Annotated[
         str | None, typer.Option("--min-shapes", metavar="SHAPES", help="Smallest shapes: 1x1, or 1 image.")
     ] = None,
@@ -36,37 +63,74 @@ def build(
     ] = None,
     compute_capabilities: Annotated[
         list[str] | None,
-        typer.Option("--compute-capability", metavar="SM", help="Target, repeatable; 8.0 and 8.9 by default."),
+        typer.Option(
+            "--compute-capability",
+            metavar="SM",
+            help="Target of tensorrt-rtx, repeatable; 7.5, 8.0, 8.6, 8.9 and 12.0 where the graph allows.",
+        ),
     ] = None,
+    optimization_level: Annotated[
+        int | None, typer.Option("--optimization-level", metavar="0..5", help="5 searches longest; 3 by default.")
+    ] = None,
+    workspace: Annotated[
+        int | None, typer.Option("--workspace", metavar="MIB", help="Memory beside the tensors; all by default.")
+    ] = None,
+    timing_cache: Annotated[
+        Path | None, typer.Option("--timing-cache", metavar="FILE", help="Kernel timings, read and written (tensorrt).")
+    ] = None,
+    hardware_compatibility: Annotated[
+        HardwareLevel, typer.Option("--hardware-compatibility", help="Devices beside this one (tensorrt).")
+    ] = HardwareLevel.NONE,
+    version_compatible: Annotated[
+        bool, typer.Option("--version-compatible", help="Runs on later minor versions too (tensorrt).")
+    ] = False,
+    strip_plan: Annotated[bool, typer.Option("--strip-plan", help="Leave the weights out of the engine.")] = False,
+    verbosity: Annotated[
+        Verbosity, typer.Option("--profiling-verbosity", help="What the engine tells of its layers.")
+    ] = Verbosity.DETAILED,
     force: Annotated[bool, typer.Option("--force", help="Replace an existing engine.")] = False,
 ) -> None:
-    """Build an engine from a quantized graph.
+    """Build an engine from a graph, or two: float and INT8.
 
-    Parsing and building need no GPU; running the engine does.
+    TensorRT-RTX parses and builds without a GPU; TensorRT builds on the GPU that it is for. Running needs one.
 
     Shapes are BATCHxLENGTH, of images BATCH, or input_ids:1x128,attention_mask:1x128,...
 
-    Example: quietformer build model.int8.onnx --out engine --opt-shapes 1x128 --compute-capability 8.9
+    Example: quietformer build model.fp16.onnx --calibration calibration.json --out engines --opt-shapes 1x128
     """
-    from quietformer.engine_build import build_from_texts
+    from deploy.backends.engine_settings import EngineSettings
+    from quietformer.engine_build import EngineWishes, build_from_texts, build_pair
     from quietformer.progress import progress
 
-    assert backend is EngineBackend.TENSORRT_RTX
-    with progress("build") as job:
-        report = build_from_texts(
-            model,
-            out,
-            compute_capabilities=compute_capabilities or ["8.0", "8.9"],
-            smallest=min_shapes,
-            usual=opt_shapes,
-            largest=max_shapes,
-            force=force,
-            job=job,
-        )
-    for warning in report.warnings:
-        typer.echo(f"warning: {warning}", err=True)
-    typer.echo(
-        f"{out / report.engine}: {report.engine_bytes / 1e6:.1f} MB for SM {', '.join(report.compute_capabilities)}, "
-        f"parsed in {report.parse_seconds:.1f} s, built in {report.build_seconds:.1f} s"
+    wishes = EngineWishes(
+        backend=backend.value,
+        compute_capabilities=compute_capabilities,
+        smallest=min_shapes,
+        usual=opt_shapes,
+        largest=max_shapes,
+        settings=EngineSettings(
+            optimization_level=optimization_level,
+            workspace_mib=workspace,
+            timing_cache=timing_cache,
+            hardware_compatibility=hardware_compatibility.value,
+            version_compatible=version_compatible,
+            strip_plan=strip_plan,
+            verbosity=verbosity.value,
+        ),
     )
-    typer.echo(report.not_done)
+    with progress("build") as job:
+        if calibration is None:
+            reports = {"": build_from_texts(model, out, wishes, force=force, job=job)}
+        else:
+            reports = build_pair(model, calibration, out, wishes, force=force, job=job)
+    for folder, report in reports.items():
+        for warning in report.warnings:
+            typer.echo(f"warning: {warning}", err=True)
+        for target, reason in report.left_out.items():
+            typer.echo(f"warning: not built for SM {target}: {reason}", err=True)
+        typer.echo(
+            f"{out / folder / report.engine}: {report.engine_bytes / 1e6:.1f} MB, {report.precision}, "
+            f"{report.int8_share:.0%} of the weights in INT8, for SM {', '.join(report.compute_capabilities)}, "
+            f"parsed in {report.parse_seconds:.1f} s, built in {report.build_seconds:.1f} s"
+        )
+    typer.echo(next(iter(reports.values())).not_done)

@@ -1,4 +1,4 @@
-"""Stage ``engine``: a TensorRT-RTX engine from the made model's ``tensorrt`` graph, in float16 where there is one; needs no GPU."""
+"""Stage ``engine``: a TensorRT-RTX engine from the made model's ``tensorrt`` graph; needs no GPU."""
 
 from __future__ import annotations
 
@@ -8,8 +8,11 @@ from typing import Any
 
 from quietformer.progress import Job
 from quietformer.recipe import Recipe
-from quietformer.stages.layout import ENGINE, GPU_PROFILE, float16_int8_graph, has_float16_int8, int8_graph, made
+from quietformer.stages.layout import ENGINE, int8_graph, made
 from quietformer.stages.stage import Run, Stage
+
+_PROFILE = "tensorrt"
+_BACKEND = "tensorrt-rtx"
 
 
 class BuildEngine(Stage):
@@ -25,15 +28,15 @@ class BuildEngine(Stage):
 
     def sources(self, recipe: Recipe) -> dict[str, str]:
         """Nothing; but a target that the builder does not know is refused before a run works."""
-        from quietformer.engine_build import parse_capability
+        from quietformer.engine_build import check_capabilities
 
-        for text in recipe.engine.compute_capabilities if recipe.engine is not None else ():
-            parse_capability(text)
+        if recipe.engine is not None:
+            check_capabilities(recipe.engine.compute_capabilities, backend=_BACKEND)
         return {}
 
     def inputs(self, recipe: Recipe) -> Sequence[str]:
         """The graph."""
-        return (_graph(recipe),)
+        return (int8_graph(made(recipe), recipe, _PROFILE),)
 
     def outputs(self, recipe: Recipe) -> Sequence[str]:
         """Engine and ``engine.json``."""
@@ -49,25 +52,22 @@ class BuildEngine(Stage):
 
     def work(self, run: Run, job: Job) -> str:
         """Build for every target at once."""
-        from quietformer.engine_build import build_from_texts
+        from quietformer.engine_build import EngineWishes, build_from_texts
 
         settings = run.recipe.engine
         assert settings is not None
         report = build_from_texts(
-            run.path(_graph(run.recipe)),
+            run.path(int8_graph(made(run.recipe), run.recipe, _PROFILE)),
             run.path(ENGINE),
-            compute_capabilities=settings.compute_capabilities,
-            smallest=settings.min_shape,
-            usual=settings.opt_shape,
-            largest=settings.max_shape,
+            EngineWishes(
+                backend=_BACKEND,
+                compute_capabilities=settings.compute_capabilities,
+                smallest=settings.min_shape,
+                usual=settings.opt_shape,
+                largest=settings.max_shape,
+            ),
             force=True,
             job=job,
         )
         targets = ", ".join(report.compute_capabilities)
         return f"{report.engine_bytes / 1e6:.0f} MB for SM {targets}; {report.not_done}"
-
-
-def _graph(recipe: Recipe) -> str:
-    if has_float16_int8(recipe):
-        return float16_int8_graph(made(recipe))
-    return int8_graph(made(recipe), recipe, GPU_PROFILE)

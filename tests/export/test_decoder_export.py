@@ -11,7 +11,7 @@ import pytest
 import torch
 
 from deploy.attention_pattern import find_attentions
-from deploy.backends.rtx_engine import build_engine
+from deploy.backends.engine_builder import build_engine
 from deploy.calibrate import calibrate
 from deploy.graph_index import GraphIndex
 from deploy.graph_info import read_info
@@ -169,7 +169,7 @@ def test_integers_of_a_decoder_are_clean_and_build(export_tiny: ExportTiny, tmp_
     report = build_engine(
         tmp_path / "tensorrt.onnx",
         tmp_path / "engine",
-        compute_capabilities=((8, 9),),
+        compute_capabilities=("8.9",),
         min_shapes=_shapes(1, 1),
         opt_shapes=_shapes(1, 16),
         max_shapes=_shapes(4, POSITIONS),

@@ -399,11 +399,9 @@ class TestBadInput:
     ) -> None:
         import sys
 
-        for module in ("openvino", "tensorrt_rtx", "deploy.backends.openvino_cpu", "deploy.backends.rtx_engine"):
+        for module in ("openvino", "tensorrt_rtx", "deploy.backends.openvino_cpu"):
             monkeypatch.setitem(sys.modules, module, None)
         monkeypatch.delitem(sys.modules, "deploy.backends.openvino_cpu")
-        monkeypatch.delitem(sys.modules, "deploy.backends.rtx_engine")
-        monkeypatch.delitem(sys.modules, "quietformer.engine_build", raising=False)
         assert "pip install 'quietformer[cpu]'" in refuse("bench", workshop.model, "--backend", "openvino")
         told = refuse("build", workshop.int8, "--out", tmp_path / "engine")
         assert "pip install 'quietformer[tensorrt-rtx]'" in told

@@ -10,9 +10,10 @@ from typing import Any
 import pytest
 from typer.testing import CliRunner
 
-from quietformer import doctor
+from deploy import cuda_devices as probe
+from deploy.cuda_devices import CudaDevice, cuda_devices
 from quietformer.cli import app
-from quietformer.doctor import ABILITIES, cuda_devices, examine_machine, findings_table
+from quietformer.doctor import ABILITIES, examine_machine, findings_table
 
 
 def test_json_and_table_tell_the_same_abilities() -> None:
@@ -62,17 +63,18 @@ def driver_of_one_gpu(*, start_code: int = 0) -> SimpleNamespace:
         cuDeviceGet=lambda _handle, _index: 0,
         cuDeviceGetName=name,
         cuDeviceGetAttribute=lambda value, attribute, _handle: fill(value, {75: 9, 76: 0}[attribute], ctypes.c_int),
+        cuDriverGetVersion=lambda value: fill(value, 13020, ctypes.c_int),
         cuDeviceTotalMem_v2=lambda value, _handle: fill(value, 80 << 30, ctypes.c_size_t),
     )
 
 
 def test_a_gpu_is_described_by_its_driver(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(doctor, "_cuda_driver", driver_of_one_gpu)
+    monkeypatch.setattr(probe, "load_driver", driver_of_one_gpu)
     devices, why_none = cuda_devices()
     assert not why_none
-    assert (devices[0].name, devices[0].compute_capability, devices[0].memory_bytes) == ("NVIDIA Test", "9.0", 80 << 30)
+    assert devices == [CudaDevice(name="NVIDIA Test", compute_capability="9.0", memory_bytes=80 << 30, driver="13.2")]
 
 
 def test_a_driver_that_does_not_start_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(doctor, "_cuda_driver", lambda: driver_of_one_gpu(start_code=999))
+    monkeypatch.setattr(probe, "load_driver", lambda: driver_of_one_gpu(start_code=999))
     assert cuda_devices() == ([], "the CUDA driver does not start (error 999)")

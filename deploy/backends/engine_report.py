@@ -1,0 +1,93 @@
+"""``engine.json``: what an engine was built from, with what, for which devices."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import asdict, dataclass, fields
+from pathlib import Path
+from typing import Any, Self
+
+ENGINE_FILE = "model.engine"
+REPORT_FILE = "engine.json"
+FORMAT = 2
+"""Of ``engine.json``; raised whenever a field changes its meaning."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class EngineReport:
+    """The content of ``engine.json``."""
+
+    format: int
+    backend: str
+    """``tensorrt`` or ``tensorrt-rtx``."""
+    version: str
+    """Of the library that built the engine."""
+    tools: dict[str, str]
+    """Versions of what else took part."""
+    compute_capabilities: list[str]
+    """Devices that it is for, for example ``8.9``."""
+    left_out: dict[str, str]
+    """Targets of the usual set that the builder refused for this graph, with its reason."""
+    device: str | None
+    """Name of the GPU that it was built on; None where none was needed."""
+    driver: str | None
+    """CUDA version of that GPU's driver."""
+    settings: dict[str, Any]
+    """Optimization level, compatibility, stripped weights, verbosity."""
+    timing_cache: dict[str, Any] | None
+    """File name, sha256 and whether it was there before; None where none was used."""
+    profile: dict[str, dict[str, list[int]]]
+    """Per input: ``min``, ``opt`` and ``max`` shape; empty where every size is fixed."""
+    onnx: str
+    """File name of the graph."""
+    onnx_sha256: str
+    onnx_bytes: int
+    precision: str
+    """``int8 + float16``, ``float32``, …: of the graph's linear layers."""
+    weights: dict[str, int]
+    """Stored numbers by type, in tensors of two or more dimensions."""
+    int8_share: float
+    """Share of these that are int8."""
+    products: dict[str, int]
+    """Matrix products of the graph by the types of their operands; what ran is read from the engine on a device."""
+    layers: dict[str, int]
+    """Layers of the parsed network by the type of what they make."""
+    engine: str
+    """File name of the engine, beside the report."""
+    engine_sha256: str
+    engine_bytes: int
+    num_layers: int
+    """Layers of the parsed network, before fusion."""
+    parse_seconds: float
+    build_seconds: float
+    warnings: list[str]
+    """What the checks, the parser and the builder said."""
+    not_done: str
+    """What the machine that built it could not do."""
+
+    def to_json(self) -> str:
+        """The text of ``engine.json``."""
+        return json.dumps(asdict(self), indent=1) + "\n"
+
+    @classmethod
+    def load(cls, folder: Path) -> Self:
+        """Read ``engine.json`` of a folder.
+
+        Raises:
+            FileNotFoundError: there is none.
+            ValueError: damaged, or of another format.
+        """
+        path = folder / REPORT_FILE
+        if not path.is_file():
+            raise FileNotFoundError(f"{folder} holds no {REPORT_FILE}: it is not an engine of 'quietformer build'")
+        try:
+            values = json.loads(path.read_text(encoding="utf-8"))
+        except ValueError as error:
+            raise ValueError(f"{path} is not JSON: {error}") from error
+        if not isinstance(values, dict) or values.get("format") != FORMAT:
+            found = values.get("format") if isinstance(values, dict) else type(values).__name__
+            raise ValueError(f"{path} has format {found}; expected {FORMAT}: build the engine again")
+        names = [entry.name for entry in fields(cls)]
+        if odd := sorted(set(names) ^ set(values)):
+            raise ValueError(f"{path} is damaged: '{odd[0]}' is {'missing' if odd[0] in names else 'unknown'}")
+        return cls(**values)
