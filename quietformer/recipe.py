@@ -33,6 +33,8 @@ from quietformer.recipe_sections import (
 from quietformer.text_shape import parse_shape
 from quietformer.training_section import TrainSection
 
+FLOAT16_SCALES_OPSET = 19
+"""First opset in which the scales of integers may be float16."""
 DEMO_RECIPE = "minilm-retrofit.toml"
 _ENGINE_OF_IMAGES = {"min_shape": "1", "opt_shape": "1", "max_shape": "8"}
 """What an ``[engine]`` table leaves out where the model reads images: batches."""
@@ -70,6 +72,8 @@ class Recipe(Section):
         profiles = self.quantize.profiles
         if self.engine is not None and "tensorrt" not in profiles:
             raise ValueError("[engine] is built from the 'tensorrt' profile, which quantize.profiles leaves out")
+        if self.export.float16 and "tensorrt" in profiles and self.export.opset < FLOAT16_SCALES_OPSET:
+            raise ValueError(f"export.float16 needs export.opset {FLOAT16_SCALES_OPSET} or newer, with float16 scales")
         for name, task in self.compare:
             if task is not None and (unmade := sorted(set(task.max_drop) - set(profiles))):
                 raise ValueError(f"compare.{name}.max_drop names '{unmade[0]}', which quantize.profiles leaves out")

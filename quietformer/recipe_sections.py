@@ -150,6 +150,8 @@ class ExportSection(Section):
     """Static length in tokens, or ``dynamic``."""
     lowering: Literal["folded", "literal"] = "folded"
     opset: Annotated[int, Field(ge=17, le=23)] = 20
+    float16: bool = False
+    """Write a float16 form of every graph as well, and for the ``tensorrt`` profile its integers: what a GPU is given."""
 
 
 class CalibrateSection(Section):

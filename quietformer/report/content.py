@@ -94,7 +94,9 @@ class ExportFacts:
 class ArtifactFacts:
     """One file of the run."""
 
-    role: Literal["checkpoint", "float graph", "calibration", "int8 graph", "engine"]
+    role: Literal[
+        "checkpoint", "float graph", "float16 graph", "calibration", "int8 graph", "int8 graph in float16", "engine"
+    ]
     file: str
     """Relative to the run directory."""
     num_bytes: int

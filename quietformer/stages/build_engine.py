@@ -1,4 +1,4 @@
-"""Stage ``engine``: a TensorRT-RTX engine from the made model's ``tensorrt`` graph; needs no GPU."""
+"""Stage ``engine``: a TensorRT-RTX engine from the made model's ``tensorrt`` graph, in float16 where there is one; needs no GPU."""
 
 from __future__ import annotations
 
@@ -8,10 +8,9 @@ from typing import Any
 
 from quietformer.progress import Job
 from quietformer.recipe import Recipe
-from quietformer.stages.layout import ENGINE, int8_graph, made
+from quietformer.stages.layout import ENGINE, GPU_PROFILE, float16_int8_graph, has_float16_int8, int8_graph, made
 from quietformer.stages.stage import Run, Stage
 
-_PROFILE = "tensorrt"
 _BACKEND = "tensorrt-rtx"
 
 
@@ -36,7 +35,7 @@ class BuildEngine(Stage):
 
     def inputs(self, recipe: Recipe) -> Sequence[str]:
         """The graph."""
-        return (int8_graph(made(recipe), recipe, _PROFILE),)
+        return (_graph(recipe),)
 
     def outputs(self, recipe: Recipe) -> Sequence[str]:
         """Engine and ``engine.json``."""
@@ -57,7 +56,7 @@ class BuildEngine(Stage):
         settings = run.recipe.engine
         assert settings is not None
         report = build_from_texts(
-            run.path(int8_graph(made(run.recipe), run.recipe, _PROFILE)),
+            run.path(_graph(run.recipe)),
             run.path(ENGINE),
             EngineWishes(
                 backend=_BACKEND,
@@ -71,3 +70,9 @@ class BuildEngine(Stage):
         )
         targets = ", ".join(report.compute_capabilities)
         return f"{report.engine_bytes / 1e6:.0f} MB for SM {targets}; {report.not_done}"
+
+
+def _graph(recipe: Recipe) -> str:
+    if has_float16_int8(recipe):
+        return float16_int8_graph(made(recipe))
+    return int8_graph(made(recipe), recipe, GPU_PROFILE)

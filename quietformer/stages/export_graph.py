@@ -4,15 +4,18 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from deploy.files import write_atomically
 from quietformer.progress import Job
 from quietformer.recipe import Recipe
-from quietformer.stages.layout import CHECKPOINT, Variant, export_facts, float_graph
+from quietformer.stages.layout import CHECKPOINT, Variant, export_facts, float16_graph, float_graph
 from quietformer.stages.original_checkpoint import original_folder, original_source
 from quietformer.stages.run_data import companions
 from quietformer.stages.stage import Run, Stage
+
+if TYPE_CHECKING:
+    from export.to_onnx import Dtype
 
 
 class ExportGraph(Stage):
@@ -38,24 +41,33 @@ class ExportGraph(Stage):
         return (CHECKPOINT,) if self._variant != "original" else ()
 
     def outputs(self, recipe: Recipe) -> Sequence[str]:
-        """Graph, weights outside of it where they are large, tokenizer, and what the checks found."""
-        graph = float_graph(self._variant)
-        return (graph, f"{graph}.*.data", *companions(recipe, self._variant), export_facts(self._variant))
+        """Graphs, weights outside of them where they are large, tokenizer, and what the checks found."""
+        graphs = [name for name in self._graphs(recipe).values() for name in (name, f"{name}.*.data")]
+        return (*graphs, *companions(recipe, self._variant), export_facts(self._variant))
+
+    def _graphs(self, recipe: Recipe) -> dict[Dtype, str]:
+        graphs: dict[Dtype, str] = {"float32": float_graph(self._variant)}
+        return graphs | ({"float16": float16_graph(self._variant)} if recipe.export.float16 else {})
 
     def work(self, run: Run, job: Job) -> str:
         """Lower, trace, write, check."""
         from export.to_onnx import export_checkpoint
 
         settings = run.recipe.export
-        report = export_checkpoint(
-            original_folder(run.recipe) if self._variant == "original" else run.path(CHECKPOINT),
-            run.path(float_graph(self._variant)),
-            length=None if settings.length == "dynamic" else settings.length,
-            lowering=settings.lowering,
-            opset=settings.opset,
-            force=True,
-            progress=job.tell,
-        )
+        reports = {
+            dtype: export_checkpoint(
+                original_folder(run.recipe) if self._variant == "original" else run.path(CHECKPOINT),
+                run.path(name),
+                length=None if settings.length == "dynamic" else settings.length,
+                lowering=settings.lowering,
+                opset=settings.opset,
+                dtype=dtype,
+                force=True,
+                progress=job.tell,
+            )
+            for dtype, name in self._graphs(run.recipe).items()
+        }
+        report = reports["float32"]
         facts = {
             "opset": report.opset,
             "nodes": report.nodes,
@@ -65,4 +77,4 @@ class ExportGraph(Stage):
             ],
         }
         write_atomically(run.path(export_facts(self._variant)), json.dumps(facts, indent=1) + "\n")
-        return str(report)
+        return "; ".join(map(str, reports.values()))

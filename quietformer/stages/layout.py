@@ -30,6 +30,8 @@ LINT = "lint.json"
 REPORT = "report"
 OTHER_ARMS = "other-arms"
 """Records of other ways of training, put there from outside, for the report to show."""
+GPU_PROFILE = "tensorrt"
+"""The profile whose integers go into the float16 graph and into the engine."""
 
 
 def variants(recipe: Recipe) -> tuple[Variant, ...]:
@@ -55,6 +57,21 @@ def in_variant(variant: Variant, name: str) -> str:
 def float_graph(variant: Variant) -> str:
     """The exported float graph."""
     return in_variant(variant, "model.onnx")
+
+
+def float16_graph(variant: Variant) -> str:
+    """The float16 form of the exported graph, where the recipe asks for it."""
+    return in_variant(variant, "model.fp16.onnx")
+
+
+def float16_int8_graph(variant: Variant) -> str:
+    """Integers of the ``tensorrt`` profile in the float16 graph."""
+    return in_variant(variant, "model.fp16.int8.onnx")
+
+
+def has_float16_int8(recipe: Recipe) -> bool:
+    """Whether the run makes :func:`float16_int8_graph`."""
+    return recipe.export.float16 and GPU_PROFILE in recipe.quantize.profiles
 
 
 def tokenizer(variant: Variant) -> str:

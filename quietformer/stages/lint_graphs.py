@@ -11,7 +11,14 @@ from deploy.files import write_atomically
 from deploy.lint import lint
 from quietformer.progress import Job
 from quietformer.recipe import Recipe
-from quietformer.stages.layout import LINT, int8_graph, made
+from quietformer.stages.layout import (
+    GPU_PROFILE,
+    LINT,
+    float16_int8_graph,
+    has_float16_int8,
+    int8_graph,
+    made,
+)
 from quietformer.stages.stage import Run, Stage
 
 
@@ -23,12 +30,12 @@ class LintGraphs(Stage):
     tools = ("onnx",)
 
     def settings(self, recipe: Recipe) -> dict[str, Any]:
-        """The profiles."""
-        return {"profiles": list(recipe.quantize.profiles)}
+        """What is looked at."""
+        return {"profiles": list(_graphs(recipe))}
 
     def inputs(self, recipe: Recipe) -> Sequence[str]:
         """The W8A8 graphs."""
-        return tuple(int8_graph(made(recipe), recipe, profile) for profile in recipe.quantize.profiles)
+        return tuple(graph for graph, _ in _graphs(recipe).values())
 
     def outputs(self, recipe: Recipe) -> Sequence[str]:
         """One JSON file."""
@@ -37,11 +44,19 @@ class LintGraphs(Stage):
     def work(self, run: Run, job: Job) -> str:
         """Lint each graph for its own profile."""
         findings = {
-            profile: [
-                asdict(finding)
-                for finding in lint(run.path(int8_graph(made(run.recipe), run.recipe, profile)), profile)
-            ]
-            for profile in run.recipe.quantize.profiles
+            name: [asdict(finding) for finding in lint(run.path(graph), profile)]
+            for name, (graph, profile) in _graphs(run.recipe).items()
         }
         write_atomically(run.path(LINT), json.dumps(findings, indent=1) + "\n")
-        return ", ".join(f"{profile} {len(found) or 'clean'}" for profile, found in findings.items())
+        return ", ".join(f"{name} {len(found) or 'clean'}" for name, found in findings.items())
+
+
+def _graphs(recipe: Recipe) -> dict[str, tuple[str, str]]:
+    """Graph and profile of each look, by the name it has in the findings."""
+    variant = made(recipe)
+    graphs: dict[str, tuple[str, str]] = {
+        profile: (int8_graph(variant, recipe, profile), profile) for profile in recipe.quantize.profiles
+    }
+    if has_float16_int8(recipe):
+        graphs[f"{GPU_PROFILE} in float16"] = (float16_int8_graph(variant), GPU_PROFILE)
+    return graphs

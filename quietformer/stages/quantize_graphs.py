@@ -9,7 +9,16 @@ from deploy.calibration_cache import CalibrationCache
 from deploy.quantize import quantize
 from quietformer.progress import Job
 from quietformer.recipe import Recipe
-from quietformer.stages.layout import Variant, calibration_cache, float_graph, int8_graph
+from quietformer.stages.layout import (
+    GPU_PROFILE,
+    Variant,
+    calibration_cache,
+    float16_graph,
+    float16_int8_graph,
+    float_graph,
+    has_float16_int8,
+    int8_graph,
+)
 from quietformer.stages.run_data import learning_identity, learning_inputs
 from quietformer.stages.stage import Run, Stage
 
@@ -29,31 +38,40 @@ class QuantizeGraphs(Stage):
         return recipe.quantize.model_dump(mode="json") | {"method": recipe.calibrate.method}
 
     def inputs(self, recipe: Recipe) -> Sequence[str]:
-        """The float graph, the first seed's ranges, and the texts that they must come from."""
-        seed = recipe.calibrate.seeds[0]
-        return (float_graph(self._variant), calibration_cache(self._variant, recipe, seed), *learning_inputs(recipe))
+        """The float graphs, the first seed's ranges, and the texts that they must come from."""
+        cache = calibration_cache(self._variant, recipe, recipe.calibrate.seeds[0])
+        return (*dict.fromkeys(source for source, _, _ in self._graphs(recipe)), cache, *learning_inputs(recipe))
 
     def outputs(self, recipe: Recipe) -> Sequence[str]:
-        """One graph per profile, with its weights outside of it where they are large."""
-        graphs = [int8_graph(self._variant, recipe, profile) for profile in recipe.quantize.profiles]
-        return tuple(name for graph in graphs for name in (graph, f"{graph}.*.data"))
+        """One graph per profile and one in float16, with their weights outside of them where they are large."""
+        return tuple(name for _, _, graph in self._graphs(recipe) for name in (graph, f"{graph}.*.data"))
+
+    def _graphs(self, recipe: Recipe) -> list[tuple[str, str, str]]:
+        """Float graph, profile and quantized graph of each piece of work."""
+        graphs: list[tuple[str, str, str]] = [
+            (float_graph(self._variant), profile, int8_graph(self._variant, recipe, profile))
+            for profile in recipe.quantize.profiles
+        ]
+        if has_float16_int8(recipe):
+            graphs.append((float16_graph(self._variant), GPU_PROFILE, float16_int8_graph(self._variant)))
+        return graphs
 
     def work(self, run: Run, job: Job) -> str:
         """Quantize for each profile."""
         recipe = run.recipe
-        graph = run.path(float_graph(self._variant))
         cache = CalibrationCache.load(run.path(calibration_cache(self._variant, recipe, recipe.calibrate.seeds[0])))
-        cache.check(graph, data=learning_identity(run), method=recipe.calibrate.method)
+        cache.check(run.path(float_graph(self._variant)), data=learning_identity(run), method=recipe.calibrate.method)
         outcomes = []
-        for profile in recipe.quantize.profiles:
+        for source, profile, graph in self._graphs(recipe):
             summary = quantize(
-                graph,
+                run.path(source),
                 cache,
-                run.path(int8_graph(self._variant, recipe, profile)),
+                run.path(graph),
                 profile=profile,
                 weights=recipe.quantize.weights,
                 force=True,
                 progress=job.tell,
             )
-            outcomes.append(f"{profile} {summary.quantized_bytes / 1e6:.0f} MB")
+            place = " in float16" if source == float16_graph(self._variant) else ""
+            outcomes.append(f"{profile}{place} {summary.quantized_bytes / 1e6:.0f} MB")
         return ", ".join(outcomes)

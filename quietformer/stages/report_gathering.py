@@ -34,6 +34,7 @@ from quietformer.stages.layout import (
     CHECKPOINT,
     COMPARISON,
     ENGINE_FACTS,
+    GPU_PROFILE,
     LATENCY,
     LINT,
     RETROFIT_LOG,
@@ -44,7 +45,10 @@ from quietformer.stages.layout import (
     baseline,
     calibration_cache,
     export_facts,
+    float16_graph,
+    float16_int8_graph,
     float_graph,
+    has_float16_int8,
     int8_graph,
     made,
     outliers,
@@ -175,6 +179,10 @@ def _artifacts(run: Run) -> tuple[ArtifactFacts, ...]:
     ]
     for variant in variants(recipe):
         found.append(("float graph", float_graph(variant), variant))
+        if recipe.export.float16:
+            found.append(("float16 graph", float16_graph(variant), variant))
+        if has_float16_int8(recipe):
+            found.append(("int8 graph in float16", float16_int8_graph(variant), f"{variant}, profile {GPU_PROFILE}"))
         found.append(("calibration", calibration_cache(variant, recipe, recipe.calibrate.seeds[0]), variant))
         found += [
             ("int8 graph", int8_graph(variant, recipe, profile), f"{variant}, profile {profile}")

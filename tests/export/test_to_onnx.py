@@ -140,17 +140,18 @@ MASKED_LM = {"num_layers": 1, "architecture": "BertForMaskedLM"}
 ROBERTA = {"num_layers": 1, "architecture": "RobertaModel", "type_vocab_size": 1}
 
 
-@pytest.mark.parametrize(
-    ("opset", "arguments"),
-    [
-        (17, {"softmax": "off-by-one", "model": ONE_LAYER}),
-        (18, {"softmax": "off-by-one", "model": ONE_LAYER, "ids": "int32"}),
-        (19, {"model": MASKED_LM}),
-        (21, {"model": ONE_LAYER, "length": 24}),
-        (22, {"model": CLASSIFIER}),
-        (23, {"model": ROBERTA}),
-    ],
-)
+EXPORTS_OF_OPSETS: dict[int, dict[str, Any]] = {
+    17: {"softmax": "off-by-one", "model": ONE_LAYER},
+    18: {"softmax": "off-by-one", "model": ONE_LAYER, "ids": "int32"},
+    19: {"model": MASKED_LM},
+    20: {"softmax": "clipped", "gate": "mlp", "ids": "int32", "model": ONE_LAYER},
+    21: {"model": ONE_LAYER, "length": 24},
+    22: {"model": CLASSIFIER},
+    23: {"model": ROBERTA},
+}
+
+
+@pytest.mark.parametrize(("opset", "arguments"), EXPORTS_OF_OPSETS.items())
 def test_every_accepted_opset_is_what_the_file_declares(
     export_tiny: ExportTiny, opset: int, arguments: dict[str, Any]
 ) -> None:

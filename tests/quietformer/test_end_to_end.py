@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import shutil
 import signal
@@ -63,7 +64,8 @@ def test_a_run_ends_with_every_artifact_and_its_story(finished: tuple[Path, subp
     for name in (
         "recipe.toml", "manifest.json", "checkpoint/model.safetensors", "model.onnx", "tokenizer.json", "calibration.json",
         "model.int8.onnx", "model.int8.paper.onnx", "model.int8.ort.onnx", "engine/engine.json", "original/model.onnx",
-        "original/model.int8.onnx", "report/report.json", "report/report.md", "report/index.html",
+        "original/model.int8.onnx", "model.fp16.onnx", "model.fp16.int8.onnx", "original/model.fp16.onnx",
+        "report/report.json", "report/report.md", "report/index.html",
     ):  # fmt: skip
         assert (folder / name).is_file(), name
     assert f"report: {folder / 'report' / 'index.html'}" in done.stdout
@@ -74,6 +76,8 @@ def test_a_run_ends_with_every_artifact_and_its_story(finished: tuple[Path, subp
     (simulated,) = (row for row in rows if row.evidence == "simulated")
     assert (simulated.backend, simulated.arm, simulated.profile) == ("pytorch", "retrofitted", "paper")
     assert report.engines[0].compute_capabilities == ("8.9",)
+    assert report.engines[0].facts["onnx"] == "model.fp16.int8.onnx"
+    assert json.loads((folder / "lint.json").read_text(encoding="utf-8"))["tensorrt in float16"] == []
 
 
 @pytest.mark.slow

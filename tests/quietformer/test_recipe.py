@@ -63,7 +63,7 @@ def test_a_misspelt_table_is_named_with_a_suggestion(tmp_path: Path) -> None:
 
 
 def test_an_unknown_key_lists_the_known_ones(tmp_path: Path) -> None:
-    with pytest.raises(ValueError, match=r"unknown key 'export\.zzz'; known here are length, lowering, opset"):
+    with pytest.raises(ValueError, match=r"unknown key 'export\.zzz'; known here are float16, length, lowering, opset"):
         load_recipe(write(tmp_path, MINIMAL + "[export]\nzzz = 3\n"))
 
 
@@ -89,6 +89,7 @@ def test_an_unknown_key_lists_the_known_ones(tmp_path: Path) -> None:
             '[quantize]\nprofiles = ["paper"]\n[compare.sts.max_drop]\nort = 0.1',
             r"compare\.sts\.max_drop names 'ort', which quantize\.profiles leaves out",
         ),
+        ("[export]\nfloat16 = true\nopset = 18", r"export\.float16 needs export\.opset 19 or newer"),
         ('[export]\nlength = 64\n[bench]\nshapes = ["1x128"]', r"bench\.shapes has 1x128, but export\.length"),
     ],
 )

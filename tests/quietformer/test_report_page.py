@@ -109,6 +109,15 @@ def test_parts_that_were_not_run_are_left_out() -> None:
     assert _checked(to_html(replace(bare, ranges_before=report.ranges_before))).tags["svg"] == 0
 
 
+def test_many_warnings_are_folded_into_one_line() -> None:
+    report = sample_report()
+    noisy = replace(report.latency[0], warnings=("one < two", "three", "four"))
+    html = to_html(replace(report, latency=(noisy,), arms=(), comparisons=(), ranges_before=()))
+    _checked(html)
+    assert "3 warnings: read these figures with care" in html
+    assert "<li>one &lt; two</li>" in html
+
+
 def test_names_are_escaped() -> None:
     report = sample_report()
     model = replace(report.model, name="<script>x</script>")

@@ -34,6 +34,9 @@ evaluate_every = 3
 checkpoint_every = 1
 calibration_rows = 16
 
+[export]
+float16 = true
+
 [calibrate]
 batches = 2
 batch_size = 8

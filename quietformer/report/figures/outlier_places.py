@@ -50,7 +50,7 @@ def _dimensions(tensors: list[dict[str, Any]], kind: str) -> Plot:
     layers = [tensor["name"].split(".")[1] for tensor in tensors]
     svg = heat_map(
         count_LD[:, worst] / share_L1,
-        heading=f"{kind_label(kind)}: outliers by dimension",
+        heading="Outliers by dimension",
         rows=layers,
         columns=[str(dimension) for dimension in worst],
         row_axis="layer",
@@ -61,7 +61,7 @@ def _dimensions(tensors: list[dict[str, Any]], kind: str) -> Plot:
     )
     covered = count_LD[:, worst].sum() / total
     text = (
-        f"{covered:.0%} of {total:,} outliers lie in {len(worst)} of {count_LD.shape[1]} dimensions,"
+        f"{kind_label(kind)}, all layers: {covered:.0%} of {total:,} outliers lie in {len(worst)} of {count_LD.shape[1]} dimensions,"
         f" {top_share:.0%} in dimension {top}"
     )
     return Plot(
