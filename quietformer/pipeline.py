@@ -29,9 +29,9 @@ from quietformer.manifest import (
 )
 from quietformer.progress import progress, say
 from quietformer.recipe import Recipe
+from quietformer.stages.layout import RECIPE_FILE
 from quietformer.stages.stage import Run, Stage
 
-RECIPE_FILE = "recipe.toml"
 _LOCK_FILE = ".lock"
 _TEMPORARY_NAME = re.compile(r"\..+\.[a-z0-9_]{8}(\.[^.]+)?")
 

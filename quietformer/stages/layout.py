@@ -8,6 +8,8 @@ from quietformer.recipe import Recipe
 
 Variant = Literal["original", "retrofitted", "trained"]
 
+RECIPE_FILE = "recipe.toml"
+"""The resolved recipe."""
 TRAIN_TEXTS = "data/train.jsonl"
 VALIDATION_TEXTS = "data/choosing.jsonl"
 """By which the retrofit chooses its best state."""

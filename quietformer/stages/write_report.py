@@ -46,10 +46,10 @@ class WriteReport(Stage):
 
     def work(self, run: Run, job: Job) -> str:
         """Gather and write."""
-        from quietformer.other_arms import with_other_arms
         from quietformer.report.content import save_report
         from quietformer.report.markdown import to_markdown
         from quietformer.report.page import to_html
+        from quietformer.stages.other_arms import with_other_arms
         from quietformer.stages.report_gathering import gather_report
 
         job.tell("gathering")

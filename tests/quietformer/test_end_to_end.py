@@ -15,9 +15,9 @@ from pathlib import Path
 import pytest
 
 from quietformer.manifest import Manifest
-from quietformer.other_arms import record_arm, write_other_arms
 from quietformer.report.content import load_report
 from quietformer.report.tables import arm_table
+from quietformer.stages.other_arms import record_arm, write_other_arms
 from tests.quietformer.tiny_run import write_tiny_run
 
 ROOT = Path(__file__).parents[2]

@@ -7,10 +7,10 @@ from pathlib import Path
 
 import pytest
 
-from quietformer.other_arms import ArmRecord, with_other_arms, write_other_arms
 from quietformer.report.content import Arm, RunReport
 from quietformer.report.page import to_html
 from quietformer.report.tables import arm_table
+from quietformer.stages.other_arms import ArmRecord, with_other_arms, write_other_arms
 from tests.quietformer.sample_report import sample_history, sample_report
 
 

@@ -13,9 +13,10 @@ import pytest
 
 from deploy.files import write_atomically
 from quietformer.manifest import Manifest, hash_source
-from quietformer.pipeline import RECIPE_FILE, run_stages
+from quietformer.pipeline import run_stages
 from quietformer.progress import Job
 from quietformer.recipe import Recipe
+from quietformer.stages.layout import RECIPE_FILE
 from quietformer.stages.stage import Run, Stage
 
 

@@ -14,10 +14,9 @@ from pathlib import Path
 from pydantic import TypeAdapter, ValidationError
 
 from deploy.files import write_atomically
-from quietformer.pipeline import RECIPE_FILE
 from quietformer.recipe import load_recipe
 from quietformer.report.content import Arm, RunReport
-from quietformer.stages.layout import OTHER_ARMS, made
+from quietformer.stages.layout import OTHER_ARMS, RECIPE_FILE, made
 from quietformer.stages.report_gathering import gather_arm, gather_comparisons
 from quietformer.stages.stage import Run
 
