@@ -21,17 +21,15 @@ from deploy.backends.engine_contents import graph_contents, layer_types
 from deploy.backends.engine_preflight import check_graph, check_shape_range
 from deploy.backends.engine_report import ENGINE_FILE, FORMAT, REPORT_FILE, EngineReport
 from deploy.backends.engine_settings import EngineSettings
+from deploy.backends.engine_targets import building_device, engine_targets
 from deploy.backends.held_signals import held_signals
 from deploy.backends.parser_explanation import build_explanation, parser_explanation, refused_targets
 from deploy.backends.tensorrt_dialect import Dialect, Messages, load_dialect, make_monitor, open_log
-from deploy.cuda_devices import CudaDevice, cuda_devices
 from deploy.files import atomic_path, refuse_existing, sha256_file, write_atomically
 from deploy.graph_structure import read_structure, stored_bytes
 from deploy.model_hash import model_sha256
 from deploy.shapes import Shapes
 
-USUAL_TARGETS = ("7.5", "8.0", "8.6", "8.9", "12.0")
-"""Compute capabilities that TensorRT-RTX builds for where none is named."""
 NOT_RUN = "built, not run: speed and accuracy on the device need an NVIDIA GPU"
 
 Progress = Callable[[str], None]
@@ -58,7 +56,7 @@ def build_engine(
         model_path: ONNX graph; integers must be signed with zero point 0 (profile ``tensorrt``).
         out_dir: folder, made when missing.
         backend: ``tensorrt`` or ``tensorrt-rtx``.
-        compute_capabilities: GPUs to build for, such as ``8.9``; None takes those of ``USUAL_TARGETS`` that the builder
+        compute_capabilities: GPUs to build for, such as ``8.9``; None takes those of ``engine_targets.USUAL_TARGETS`` that the builder
             accepts for this graph. TensorRT builds for the GPU at hand and takes none.
         min_shapes: least sizes of each input; left out, with the other two, for a graph of fixed sizes.
         opt_shapes: sizes to be fastest at.
@@ -90,8 +88,8 @@ def build_engine(
     warnings = check_graph(structure, name=str(model_path))
     dialect = load_dialect(backend)
     settings.check(dialect)
-    targets = _targets(dialect, compute_capabilities)
-    device = None if dialect.takes_targets else _device(dialect)
+    targets = engine_targets(dialect, compute_capabilities)
+    device = None if dialect.takes_targets else building_device(dialect)
     work = _Build(
         dialect=dialect,
         model_path=model_path,
@@ -243,29 +241,6 @@ class _Build:
         with atomic_path(path) as temporary:
             temporary.write_bytes(memoryview(cache.serialize()))
         return {"file": path.name, "sha256": sha256_file(path), "existed": existed}
-
-
-def _targets(dialect: Dialect, wanted: Sequence[str] | None) -> tuple[str, ...]:
-    if not dialect.takes_targets:
-        if wanted:
-            raise ValueError(f"{dialect.title} builds for the GPU it runs on; compute capabilities cannot be named")
-        return ()
-    if wanted is None:
-        return tuple(target for target in USUAL_TARGETS if target in dialect.targets())
-    if not wanted:
-        raise ValueError("no compute capability to build for")
-    for target in wanted:
-        dialect.target(target)
-    return tuple(wanted)
-
-
-def _device(dialect: Dialect) -> CudaDevice:
-    devices, why_none = cuda_devices()
-    if not devices:
-        raise ValueError(
-            f"{dialect.title} builds on the GPU that the engine is for: {why_none}; --backend tensorrt-rtx needs none"
-        )
-    return devices[0]
 
 
 def _profile_facts(
