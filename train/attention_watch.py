@@ -75,7 +75,9 @@ def _view(
     )
     visible_B1TS = real_BT[:, None, :, None] & real_BT[:, None, None, :]
     if "mask" in pending:
-        visible_B1TS = visible_B1TS & (pending["mask"][:, :1] > MASK_VALUE / 2)
+        mask = pending["mask"]
+        mask_B1TS = mask[(None,) * (4 - mask.ndim)][:, :1]
+        visible_B1TS = visible_B1TS & (mask_B1TS > MASK_VALUE / 2)
     norm_BGS = torch.linalg.vector_norm(pending["values"], dim=-1)
     return AttentionView(
         layer=layer,

@@ -139,6 +139,7 @@ def test_keys_that_a_causal_mask_hides_count_nowhere(name: str) -> None:
     assert views[0].visible[0, 0].tolist() == torch.ones(9, 9).tril().bool().tolist()
     shares = views[1].probabilities[0].double().mean(dim=1)  # the row without padding
     alone = measure_attention(model, [{key: tensor[:1] for key, tensor in batch.items()}])
+    assert not alone.zero_share.any()  # without padding the model asks for no mask, and makes its own
     np.testing.assert_allclose(alone.sink_share[1], shares.amax(dim=1).numpy(), rtol=1e-5)
 
 
