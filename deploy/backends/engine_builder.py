@@ -7,33 +7,30 @@ of a graph on a CPU machine. No ``Runtime`` object is ever made: without a devic
 
 from __future__ import annotations
 
+import json
 import platform
-import time
-from collections.abc import Callable, Sequence
-from dataclasses import asdict, dataclass
+from collections.abc import Sequence
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
 import onnx
 
 from deploy.backends.artifact import input_shapes
-from deploy.backends.engine_contents import graph_contents, layer_types
+from deploy.backends.engine_compilation import Compilation, Progress, Steps
+from deploy.backends.engine_contents import graph_contents
 from deploy.backends.engine_preflight import check_graph, check_shape_range
 from deploy.backends.engine_report import ENGINE_FILE, FORMAT, REPORT_FILE, EngineReport
 from deploy.backends.engine_settings import EngineSettings
 from deploy.backends.engine_targets import building_device, engine_targets
-from deploy.backends.held_signals import held_signals
-from deploy.backends.parser_explanation import build_explanation, parser_explanation, refused_targets
-from deploy.backends.tensorrt_dialect import Dialect, Messages, load_dialect, make_monitor, open_log
+from deploy.backends.tensorrt_dialect import load_dialect
 from deploy.files import atomic_path, refuse_existing, sha256_file, write_atomically
+from deploy.graph_info import METADATA_KEY, GraphInfo
 from deploy.graph_structure import read_structure, stored_bytes
 from deploy.model_hash import model_sha256
 from deploy.shapes import Shapes
 
 NOT_RUN = "built, not run: speed and accuracy on the device need an NVIDIA GPU"
-
-Progress = Callable[[str], None]
-Steps = Callable[[int, int, str], None]
 
 
 def build_engine(
@@ -90,18 +87,20 @@ def build_engine(
     settings.check(dialect)
     targets = engine_targets(dialect, compute_capabilities)
     device = None if dialect.takes_targets else building_device(dialect)
-    work = _Build(
+    shape_range = (min_shapes, opt_shapes, max_shapes) if has_range else None
+    work = Compilation(
         dialect=dialect,
         model_path=model_path,
         settings=settings,
-        profile=(min_shapes, opt_shapes, max_shapes) if has_range else None,  # type: ignore[arg-type]  # checked above
+        profile=shape_range,  # type: ignore[arg-type]  # none of them is None: checked above
         say=progress or (lambda line: None),
         steps=steps or (lambda done, total, phase: None),
     )
-    built, left_out = work.build_for_most(targets, may_drop=compute_capabilities is None)
+    built, left_out = work.for_most(targets, may_drop=compute_capabilities is None)
     with atomic_path(out_dir / ENGINE_FILE) as temporary:
         temporary.write_bytes(memoryview(built.plan))
     contents = graph_contents(structure)
+    is_ours = any(entry.key == METADATA_KEY for entry in structure.metadata_props)
     report = EngineReport(
         format=FORMAT,
         backend=backend,
@@ -113,7 +112,9 @@ def build_engine(
         driver=device.driver if device is not None else None,
         settings={key: value for key, value in asdict(settings).items() if key != "timing_cache"},
         timing_cache=built.timing_cache,
-        profile=_profile_facts(min_shapes, opt_shapes, max_shapes) if has_range else {},
+        profile=_profile_facts(*work.profile) if work.profile is not None else {},
+        inputs={name: list(shape) for name, shape in input_shapes(structure).items()},
+        graph_info=_plain(GraphInfo.read(structure, name=str(model_path))) if is_ours else None,
         onnx=model_path.name,
         onnx_sha256=model_sha256(model_path),
         onnx_bytes=stored_bytes(model_path),
@@ -135,118 +136,10 @@ def build_engine(
     return report
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class _Built:
-    plan: Any
-    targets: tuple[str, ...]
-    layers: dict[str, int]
-    parse_seconds: float
-    build_seconds: float
-    timing_cache: dict[str, Any] | None
-    warnings: list[str]
+def _plain(info: GraphInfo) -> dict[str, Any]:
+    values: dict[str, Any] = json.loads(json.dumps(asdict(info)))
+    return values
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class _Build:
-    """One graph, one library, one set of settings."""
-
-    dialect: Dialect
-    model_path: Path
-    settings: EngineSettings
-    profile: tuple[Shapes, Shapes, Shapes] | None
-    say: Progress
-    steps: Steps
-
-    def build_for_most(self, targets: tuple[str, ...], *, may_drop: bool) -> tuple[_Built, dict[str, str]]:
-        """Build; where ``may_drop``, without the targets that the builder names as those it refuses, with its reasons."""
-        left_out: dict[str, str] = {}
-        while True:
-            logger, messages = open_log(self.dialect)
-            built = self._build(targets, logger, messages)
-            if built is not None:
-                return built, left_out
-            said = messages.last_error()
-            refused = refused_targets(said, targets) if may_drop else ()
-            if not refused or len(refused) == len(targets):
-                raise ValueError(build_explanation(self.dialect, self.model_path, said))
-            left_out.update(dict.fromkeys(refused, said))
-            self.say(f"building without SM {', '.join(refused)}: {said}")
-            targets = tuple(target for target in targets if target not in refused)
-
-    def _build(self, targets: tuple[str, ...], logger: Any, messages: Messages) -> _Built | None:
-        """Parse and build; None where the builder refuses."""
-        builder = self.dialect.module.Builder(logger)
-        network = builder.create_network(self.dialect.network_flags())
-        self.say(f"parsing {self.model_path}")
-        start = time.perf_counter()
-        with held_signals():
-            parser = self.dialect.module.OnnxParser(network, logger)
-            parsed = parser.parse_from_file(str(self.model_path)) and not parser.num_errors
-        if not parsed:
-            raise ValueError(parser_explanation(parser, self.dialect, self.model_path, messages.last_error()))
-        parse_seconds = time.perf_counter() - start
-        config = self._configure(builder, targets)
-        cache, existed = self._load_timing_cache(config)
-        layers = layer_types(network)
-        self.say(f"building for SM {', '.join(targets)}" if targets else "building")
-        start = time.perf_counter()
-        with held_signals() as waiting:
-            config.progress_monitor = make_monitor(
-                self.dialect, lambda phase, done, total: self.steps(done, total, phase), goes_on=lambda: not waiting
-            )
-            plan = builder.build_serialized_network(network, config)
-        if plan is None:
-            return None
-        return _Built(
-            plan=plan,
-            targets=targets,
-            layers=layers,
-            parse_seconds=parse_seconds,
-            build_seconds=time.perf_counter() - start,
-            timing_cache=self._store_timing_cache(cache, existed=existed),
-            warnings=list(messages.warnings),
-        )
-
-    def _configure(self, builder: Any, targets: tuple[str, ...]) -> Any:
-        config = builder.create_builder_config()
-        if targets:
-            config.num_compute_capabilities = len(targets)
-            for place, target in enumerate(targets):
-                config.set_compute_capability(self.dialect.target(target), place)
-        if self.profile is not None:
-            smallest, usual, largest = self.profile
-            shape_range = builder.create_optimization_profile()
-            for name in usual:
-                shape_range.set_shape(name, smallest[name], usual[name], largest[name])
-            config.add_optimization_profile(shape_range)
-        self.settings.apply(config, self.dialect)
-        return config
-
-    def _load_timing_cache(self, config: Any) -> tuple[Any, bool]:
-        path = self.settings.timing_cache
-        if path is None:
-            return None, False
-        existed = path.is_file()
-        cache = config.create_timing_cache(path.read_bytes() if existed else b"")
-        if not config.set_timing_cache(cache, ignore_mismatch=False):
-            raise ValueError(
-                f"timing cache {path} was made with another version or on another device; name another file"
-            )
-        return cache, existed
-
-    def _store_timing_cache(self, cache: Any, *, existed: bool) -> dict[str, Any] | None:
-        path = self.settings.timing_cache
-        if path is None:
-            return None
-        with atomic_path(path) as temporary:
-            temporary.write_bytes(memoryview(cache.serialize()))
-        return {"file": path.name, "sha256": sha256_file(path), "existed": existed}
-
-
-def _profile_facts(
-    smallest: Shapes | None, usual: Shapes | None, largest: Shapes | None
-) -> dict[str, dict[str, list[int]]]:
-    assert smallest is not None
-    assert usual is not None
-    assert largest is not None
+def _profile_facts(smallest: Shapes, usual: Shapes, largest: Shapes) -> dict[str, dict[str, list[int]]]:
     return {name: {"min": list(smallest[name]), "opt": list(usual[name]), "max": list(largest[name])} for name in usual}

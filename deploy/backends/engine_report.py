@@ -38,6 +38,10 @@ class EngineReport:
     """File name, sha256 and whether it was there before; None where none was used."""
     profile: dict[str, dict[str, list[int]]]
     """Per input: ``min``, ``opt`` and ``max`` shape; empty where every size is fixed."""
+    inputs: dict[str, list[int | str]]
+    """Sizes of each input of the graph, a name where a size is free."""
+    graph_info: dict[str, Any] | None
+    """The graph's own metadata; None for a graph that quietformer did not export."""
     onnx: str
     """File name of the graph."""
     onnx_sha256: str

@@ -28,6 +28,23 @@ def _onnxruntime_cuda(artifact: Path, threads: int | None, precision: str | None
     return OnnxRuntimeBackend(artifact, threads=threads, device="cuda")
 
 
+def _tensorrt(artifact: Path, threads: int | None, precision: str | None) -> Backend:
+    return _engine("tensorrt", artifact, threads, precision)
+
+
+def _tensorrt_rtx(artifact: Path, threads: int | None, precision: str | None) -> Backend:
+    return _engine("tensorrt-rtx", artifact, threads, precision)
+
+
+def _engine(name: str, artifact: Path, threads: int | None, precision: str | None) -> Backend:
+    from deploy.backends.tensorrt_gpu import TensorRtBackend  # noqa: PLC0415 - only for those who have a GPU
+
+    _refuse_precision(precision, name)
+    if threads is not None:
+        raise ValueError(f"threads has no effect on backend '{name}': it computes on the GPU")
+    return TensorRtBackend(artifact, backend=name)
+
+
 def _refuse_precision(precision: str | None, name: str) -> None:
     if precision is not None:
         raise ValueError(f"precision has no effect on backend '{name}': it computes in the types of the graph")
@@ -37,16 +54,18 @@ _OPENERS: dict[str, Callable[[Path, int | None, str | None], Backend]] = {
     "openvino": _openvino,
     "onnxruntime": _onnxruntime,
     "onnxruntime-cuda": _onnxruntime_cuda,
+    "tensorrt": _tensorrt,
+    "tensorrt-rtx": _tensorrt_rtx,
 }
 BACKEND_NAMES = tuple(_OPENERS)
 
 
 def open_backend(name: str, artifact: Path, *, threads: int | None = None, precision: str | None = None) -> Backend:
-    """Open an ONNX file.
+    """Open an ONNX file, or the folder of an engine.
 
     Args:
         name: one of ``BACKEND_NAMES``.
-        artifact: ONNX file, float or quantized.
+        artifact: ONNX file, float or quantized; for ``tensorrt`` and ``tensorrt-rtx`` the folder of an engine.
         threads: None lets the runtime choose.
         precision: see :class:`deploy.backends.openvino_cpu.OpenVinoBackend`.
 

@@ -1,0 +1,209 @@
+"""Run an engine on the GPU: TensorRT 10 and 11, and TensorRT-RTX.
+
+Everything that can be wrong with an engine is refused before a ``Runtime`` is made (:mod:`deploy.backends.engine_checks`).
+Unverified: no GPU was at hand; the calls follow the inventory of the three Python interfaces and are tested on stand-ins.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import json
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import onnx
+
+from deploy.backends.base import Backend, Feeds
+from deploy.backends.cuda_stream import Buffer, CudaStream
+from deploy.backends.engine_checks import check_device, check_engine_files, check_version
+from deploy.backends.engine_report import EngineReport
+from deploy.backends.tensorrt_dialect import TITLES, load_dialect, open_log
+from deploy.graph_info import METADATA_KEY, GraphInfo
+
+_TYPES: dict[str, np.dtype[Any]] = {
+    "FLOAT": np.dtype(np.float32),
+    "HALF": np.dtype(np.float16),
+    "INT8": np.dtype(np.int8),
+    "INT32": np.dtype(np.int32),
+    "INT64": np.dtype(np.int64),
+    "UINT8": np.dtype(np.uint8),
+    "BOOL": np.dtype(np.bool_),
+}
+"""NumPy's type by the library's."""
+
+_Shapes = tuple[tuple[str, tuple[int, ...]], ...]
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class _Captured:
+    """A run with fixed shapes, to be launched with one call."""
+
+    shapes: _Shapes
+    graph: ctypes.c_void_p
+
+
+class TensorRtBackend(Backend):
+    """An engine in the folder that ``quietformer build`` wrote.
+
+    After ``fix_shapes`` a run with those shapes is one launch of a CUDA graph, copies included, until other shapes come.
+
+    Raises:
+        FileNotFoundError: no such folder, or it holds no engine.
+        NotADirectoryError: a file was named.
+        ImportError: the library is missing.
+        ValueError: an engine that cannot run here; says why. No object of the library exists then.
+    """
+
+    def __init__(self, folder: Path, *, backend: str = "tensorrt") -> None:
+        self.name = backend
+        report = check_engine_files(folder, backend=backend)
+        dialect = load_dialect(backend)
+        check_version(report, dialect)
+        device = check_device(report)
+        self.precision = report.precision
+        self.info = _graph_info(report, name=str(folder))
+        self.input_shapes = {name: tuple(sizes) for name, sizes in report.inputs.items()}
+        self._report, self._device = report, device
+        self._stream = CudaStream()
+        logger, messages = open_log(dialect)
+        self._runtime = dialect.module.Runtime(logger)
+        self._engine = self._runtime.deserialize_cuda_engine((folder / report.engine).read_bytes())
+        if self._engine is None:
+            self._stream.close()
+            raise ValueError(f"{TITLES[backend]} does not load {folder / report.engine}: {messages.last_error()}")
+        self._context = self._engine.create_execution_context()
+        names = [self._engine.get_tensor_name(place) for place in range(self._engine.num_io_tensors)]
+        kinds = {name: _TYPES[_last_word(self._engine.get_tensor_dtype(name))] for name in names}
+        inputs = [name for name in names if _last_word(self._engine.get_tensor_mode(name)) == "INPUT"]
+        self.input_types = {name: kinds[name] for name in report.inputs if name in inputs}
+        self._output_types = {name: kinds[name] for name in names if name not in inputs}
+        self._buffers: dict[str, Buffer] = {}
+        self._captured: _Captured | None = None
+
+    def _run(self, feeds: Feeds) -> dict[str, np.ndarray]:
+        self._check_range(feeds)
+        self._stream.use_here()
+        shapes = _shapes_of(feeds)
+        if self._captured is not None and self._captured.shapes == shapes:
+            self._fill(feeds)
+            self._stream.launch(self._captured.graph)
+        else:
+            # The written-down run belongs to the shapes that the engine was last told.
+            self._drop_graph()
+            self._set_shapes(feeds)
+            self._fill(feeds)
+            self._enqueue(feeds)
+        self._stream.wait()
+        return {name: self._output(name).copy() for name in self._output_types}
+
+    def fix_shapes(self, feeds: Feeds) -> None:
+        """Run once, then write the same run down as a CUDA graph."""
+        checked = self._checked(feeds)
+        self._drop_graph()
+        self._run(checked)  # what is set up on a first run must not be written down
+        self._stream.begin_capture()
+        try:
+            self._enqueue(checked)
+        except BaseException:
+            self._stream.end_capture(keep=False)
+            raise
+        graph = self._stream.end_capture()
+        assert graph is not None
+        self._captured = _Captured(shapes=_shapes_of(checked), graph=graph)
+
+    def describe(self) -> dict[str, str]:
+        """Library and its version, GPU and its driver, precision, hash of the engine."""
+        return {
+            "backend": self.name,
+            "version": self._report.version,
+            "device": f"{self._device.name}, SM {self._device.compute_capability}",
+            "driver": f"CUDA {self._device.driver}",
+            "precision": self.precision,
+            "engine": self._report.engine_sha256[:12],
+        }
+
+    def close(self) -> None:
+        """Free the engine, then the memory it used."""
+        self._captured = None
+        self._context = self._engine = self._runtime = None
+        self._stream.close()
+
+    def _check_range(self, feeds: Feeds) -> None:
+        for name, bounds in self._report.profile.items():
+            shape = feeds[name].shape
+            if not all(
+                low <= size <= high for low, size, high in zip(bounds["min"], shape, bounds["max"], strict=True)
+            ):
+                raise ValueError(
+                    f"input '{name}' has shape {_joined(shape)}; the engine was built for {_joined(bounds['min'])} to "
+                    f"{_joined(bounds['max'])}"
+                )
+
+    def _set_shapes(self, feeds: Feeds) -> None:
+        """Tell the engine the shapes, and give it memory that is large enough."""
+        for name, array in feeds.items():
+            if not self._context.set_input_shape(name, array.shape):
+                raise ValueError(f"the engine refuses shape {_joined(array.shape)} of input '{name}'")
+        for name in self._output_types:
+            if min(shape := tuple(self._context.get_tensor_shape(name)), default=0) < 0:
+                raise ValueError(
+                    f"output '{name}' has shape {_joined(shape)}, which depends on the data: not supported"
+                )
+        sizes = {name: array.nbytes for name, array in feeds.items()}
+        sizes |= {name: self._output_bytes(name) for name in self._output_types}
+        for name, size in sizes.items():
+            held = self._buffers.get(name)
+            if held is None or held.num_bytes < size:
+                if held is not None:
+                    self._stream.free(held)
+                self._buffers[name] = self._stream.allocate(size)
+                self._context.set_tensor_address(name, self._buffers[name].device)
+
+    def _fill(self, feeds: Feeds) -> None:
+        for name, array in feeds.items():
+            self._buffers[name].view(array.shape, array.dtype)[...] = array
+
+    def _enqueue(self, feeds: Feeds) -> None:
+        """Copies, the engine and copies back, on the stream."""
+        for name, array in feeds.items():
+            self._stream.to_device(self._buffers[name], array.nbytes)
+        if not self._context.execute_async_v3(self._stream.handle):
+            raise RuntimeError(f"{TITLES[self.name]} did not run the engine")
+        for name in self._output_types:
+            self._stream.to_host(self._buffers[name], self._output_bytes(name))
+
+    def _output(self, name: str) -> np.ndarray:
+        return self._buffers[name].view(tuple(self._context.get_tensor_shape(name)), self._output_types[name])
+
+    def _output_bytes(self, name: str) -> int:
+        return math.prod(map(int, self._context.get_tensor_shape(name))) * self._output_types[name].itemsize
+
+    def _drop_graph(self) -> None:
+        if self._captured is not None:
+            self._stream.drop(self._captured.graph)
+            self._captured = None
+
+
+def _graph_info(report: EngineReport, *, name: str) -> GraphInfo | None:
+    if report.graph_info is None:
+        return None
+    carrier = onnx.ModelProto()
+    onnx.helper.set_model_props(carrier, {METADATA_KEY: json.dumps(report.graph_info)})
+    return GraphInfo.read(carrier, name=name)
+
+
+def _shapes_of(feeds: Feeds) -> _Shapes:
+    return tuple(sorted((name, array.shape) for name, array in feeds.items()))
+
+
+def _joined(shape: Sequence[int]) -> str:
+    return "x".join(map(str, shape))
+
+
+def _last_word(member: Any) -> str:
+    """``INPUT`` of ``TensorIOMode.INPUT``."""
+    return str(member).rpartition(".")[2]
