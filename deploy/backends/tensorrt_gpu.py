@@ -22,6 +22,7 @@ from deploy.backends.cuda_stream import Buffer, CudaStream
 from deploy.backends.engine_checks import check_device, check_engine_files, check_version
 from deploy.backends.engine_report import EngineReport
 from deploy.backends.tensorrt_dialect import TITLES, load_dialect, open_log
+from deploy.engine_inspection import EngineInspection, read_inspection
 from deploy.graph_info import METADATA_KEY, GraphInfo
 
 _TYPES: dict[str, np.dtype[Any]] = {
@@ -67,7 +68,7 @@ class TensorRtBackend(Backend):
         self.precision = report.precision
         self.info = _graph_info(report, name=str(folder))
         self.input_shapes = {name: tuple(sizes) for name, sizes in report.inputs.items()}
-        self._report, self._device = report, device
+        self._report, self._device, self._module = report, device, dialect.module
         self._stream = CudaStream()
         logger, messages = open_log(dialect)
         self._runtime = dialect.module.Runtime(logger)
@@ -125,6 +126,15 @@ class TensorRtBackend(Backend):
             "precision": self.precision,
             "engine": self._report.engine_sha256[:12],
         }
+
+    def inspect(self) -> EngineInspection:
+        """Layers of the engine, and in which type its matrix products run.
+
+        Raises:
+            ValueError: it was built without verbosity ``detailed``.
+        """
+        inspector = self._engine.create_engine_inspector()
+        return read_inspection(inspector.get_engine_information(self._module.LayerInformationFormat.JSON))
 
     def close(self) -> None:
         """Free the engine, then the memory it used."""

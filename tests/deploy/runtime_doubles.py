@@ -38,6 +38,7 @@ ENGINE = [
     "serialize",
     "streamable_weights_size",
 ]
+INSPECTOR = ["error_recorder", "execution_context", "get_engine_information", "get_layer_information"]
 CONTEXT = [
     "active_optimization_profile",
     "execute_async_v3",
@@ -166,6 +167,8 @@ def add_runtime(module: Any, driver: HostDriver, *, loads: bool = True) -> list[
         execute_async_v3=execute,
     )
     names = ["input_ids", "output"]
+    told = '{"Layers": [{"Name": "a", "LayerType": "gemm", "TacticName": "sm80_gemm_i8i8_tn"}], "I/O Tensors": []}'
+    inspector = Guarded(INSPECTOR, [], get_engine_information=lambda form: told if form == "json" else "a")
     engine = Guarded(
         ENGINE,
         [],
@@ -174,6 +177,7 @@ def add_runtime(module: Any, driver: HostDriver, *, loads: bool = True) -> list[
         get_tensor_mode=lambda name: "TensorIOMode.OUTPUT" if name == "output" else "TensorIOMode.INPUT",
         get_tensor_dtype=lambda name: "DataType.FLOAT" if name == "output" else "DataType.INT64",
         create_execution_context=lambda: context,
+        create_engine_inspector=lambda: inspector,
     )
 
     def runtime(_logger: Any) -> Guarded:
@@ -181,5 +185,9 @@ def add_runtime(module: Any, driver: HostDriver, *, loads: bool = True) -> list[
         return Guarded(RUNTIME, [], deserialize_cuda_engine=lambda plan: engine if loads else None)
 
     allowed, journal, values = module._state
-    object.__setattr__(module, "_state", (allowed | {"Runtime"}, journal, {**values, "Runtime": runtime}))
+    added = {
+        "Runtime": runtime,
+        "LayerInformationFormat": Guarded(["ONELINE", "JSON"], [], ONELINE="line", JSON="json"),
+    }
+    object.__setattr__(module, "_state", (allowed | set(added), journal, values | added))
     return made

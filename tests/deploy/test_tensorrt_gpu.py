@@ -16,6 +16,7 @@ from deploy import cuda_devices as probe
 from deploy.backends import cuda_stream, engine_checks
 from deploy.backends.engine_builder import build_engine
 from deploy.backends.opening import open_backend
+from deploy.backends.tensorrt_gpu import TensorRtBackend
 from deploy.cuda_devices import CudaDevice
 from deploy.files import sha256_file
 from deploy.shapes import Shapes
@@ -193,6 +194,12 @@ class TestRunner:
             assert backend.describe()["device"] == "NVIDIA L4, SM 8.9"
         assert runtimes == ["Runtime"]
         assert not driver.memory
+
+    def test_the_engine_tells_what_ran_in_int8(self, engine: Path, runtimes: list[str]) -> None:
+        _one_input(engine)
+        with open_backend("tensorrt", engine) as backend:
+            assert isinstance(backend, TensorRtBackend)
+            assert backend.inspect().product_counts() == {"int8": 1}
 
     def test_outputs_are_arrays_of_their_own(self, engine: Path, runtimes: list[str]) -> None:
         _one_input(engine)
