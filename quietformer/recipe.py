@@ -31,7 +31,7 @@ from quietformer.recipe_sections import (
     Section,
 )
 from quietformer.text_shape import parse_shape
-from quietformer.training_section import TrainSection
+from quietformer.training_section import ON_CHECKPOINTS, TrainSection
 
 FLOAT16_SCALES_OPSET = 19
 """First opset in which the scales of integers may be float16."""
@@ -113,6 +113,9 @@ class Recipe(Section):
             raise ValueError("[train] and [retrofit] exclude each other; a recipe has one of them")
         if (self.train.objective == "image_classification") != (self.data.images is not None):
             raise ValueError("data.images and objective = 'image_classification' belong together")
+        if (self.train.objective in ON_CHECKPOINTS) != (self.model.checkpoint is not None):
+            needed = "a checkpoint" if self.train.objective in ON_CHECKPOINTS else "an architecture"
+            raise ValueError(f"objective '{self.train.objective}' needs {needed} in [model]")
         if self.model.architecture is not None:
             reads_text = self.train.objective != "image_classification"
             if reads_text != (self.model.tokenizer is not None):

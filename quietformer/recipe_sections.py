@@ -227,6 +227,7 @@ class CompareSection(Section):
     sts: TaskSection | None = None
     mlm: TaskSection | None = None
     clm: ClmSection | None = None
+    classify: TaskSection | None = None
     image: TaskSection | None = None
 
 

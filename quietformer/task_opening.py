@@ -7,19 +7,20 @@ from typing import Any, Literal, get_args
 
 from deploy.graph_info import GraphInfo, Pooling
 from deploy.image_data import read_images
+from deploy.tasks.classify import classify_task
 from deploy.tasks.clm import USUAL_WINDOW, clm_task
 from deploy.tasks.fidelity import fidelity_task
 from deploy.tasks.image import image_task
 from deploy.tasks.mlm import masking_tokens, mlm_task
 from deploy.tasks.sts import sts_task
 from deploy.tasks.task import Infer, Task
-from deploy.text_data import read_pairs, read_texts
+from deploy.text_data import read_labelled, read_pairs, read_texts
 from deploy.text_document import read_document
 from quietformer.graph_images import GraphImages
 from quietformer.graph_inputs import graph_inputs
 from quietformer.graph_text import graph_text
 
-TaskName = Literal["fidelity", "sts", "mlm", "clm", "image"]
+TaskName = Literal["fidelity", "sts", "mlm", "clm", "classify", "image"]
 TASK_NAMES: tuple[TaskName, ...] = get_args(TaskName)
 
 
@@ -61,6 +62,10 @@ def open_task(
     if name == "sts":
         pairs = read_pairs(data)[:limit]
         return sts_task(pairs, text.encoder, pooling=_pooling(name, text.info, graph), **batching)
+    if name == "classify":
+        if text.info.task != "text-classification":
+            raise ValueError(f"task 'classify' needs a classifier of texts; {graph} does {text.info.task}")
+        return classify_task(read_labelled(data)[:limit], text.encoder, **batching)
     texts = read_texts(data, limit=limit, allow_evaluation_split=True)
     if name == "fidelity":
         pooling = _pooling(name, text.info, graph)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +16,7 @@ from deploy.text_files import Purpose
 from quietformer.progress import Job
 from quietformer.recipe import Recipe
 from quietformer.training_setup import TrainingSetup, describe
+from train.architecture import build_model
 from train.classification import Classification
 from train.image_batches import ImageBatches, LabelledPixels, sequential_image_batches
 from train.image_mixing import MixedImages
@@ -73,7 +75,7 @@ def image_setup(recipe: Recipe, folder: Path, *, job: Job | None = None) -> Trai
         return Classification(label_smoothing=settings.label_smoothing)
 
     return TrainingSetup(
-        description=describe(recipe, config),
+        build=partial(build_model, describe(recipe, config), recipe.attention.settings()),
         task=task,
         batches=batches,
         validation_batches=sequential_image_batches(held_out, batch_size=settings.batch_size),

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +19,7 @@ from deploy.tokenizer_training import TokenizerUse, train_tokenizer, trained_siz
 from quietformer.progress import Job
 from quietformer.recipe import Recipe
 from quietformer.training_setup import TrainingSetup, describe
+from train.architecture import build_model
 from train.causal_lm import CausalLm
 from train.learning_task import LearningTask
 from train.masked_lm import MaskedLm
@@ -78,7 +80,7 @@ def text_setup(
         task, batches = lambda _model: CausalLm(), windows
         validation_batches = [as_batch(rows) for rows in groups]
     return TrainingSetup(
-        description=describe(recipe, config),
+        build=partial(build_model, describe(recipe, config), recipe.attention.settings()),
         task=task,
         batches=batches,
         validation_batches=validation_batches,

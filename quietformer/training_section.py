@@ -11,13 +11,15 @@ from quietformer.recipe_sections import Bits, NaturalInt, PositiveInt, Section
 from train.loop_settings import LoopSettings, MixedPrecision
 from train.schedule import DecayKind
 
-ObjectiveName = Literal["masked_lm", "causal_lm", "image_classification"]
-"""What is learnt: :mod:`train.masked_lm`, :mod:`train.causal_lm`, :mod:`train.classification`."""
+ObjectiveName = Literal["masked_lm", "causal_lm", "image_classification", "text_classification", "sentence_similarity"]
+"""What is learnt: :mod:`train.masked_lm`, :mod:`train.causal_lm`, :mod:`train.classification`, :mod:`train.sentence_similarity`."""
+ON_CHECKPOINTS: tuple[ObjectiveName, ...] = ("text_classification", "sentence_similarity")
+"""Fine-tune a checkpoint; the others begin from scratch."""
 
 _OWN_KEYS: dict[str, tuple[ObjectiveName, ...]] = {
-    "length": ("masked_lm", "causal_lm"),
+    "length": ("masked_lm", "causal_lm", "text_classification", "sentence_similarity"),
     "mask_share": ("masked_lm",),
-    "label_smoothing": ("image_classification",),
+    "label_smoothing": ("image_classification", "text_classification"),
     "mixup": ("image_classification",),
     "cutmix": ("image_classification",),
     "crop_padding": ("image_classification",),
@@ -35,7 +37,7 @@ class TrainSection(Section):
     """Rows per update, over all processes and accumulated parts."""
     accumulation: PositiveInt = 1
     length: Annotated[int, Field(ge=2)] = 128
-    """Tokens of a window of text."""
+    """Tokens of a window of text; labelled texts are cut to so many."""
     learning_rate: Annotated[float, Field(gt=0)]
     decay: DecayKind = "linear"
     warmup_steps: NaturalInt = 0

@@ -1,4 +1,4 @@
-"""Everything that a ``[train]`` recipe needs to train: the model's description, its task, and batches by seed."""
+"""Everything that a ``[train]`` recipe needs to train: model, task, and batches by seed."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Any
 
 from quietformer.recipe import Recipe
 from quietformer.training_section import ObjectiveName
-from train.architecture import ModelDescription, TaskHead, build_model
+from train.architecture import ModelDescription, TaskHead
 from train.learning_task import LearningTask
 from train.optimizer_update import BatchSource
 from train.penalty import PenaltySettings
@@ -21,7 +21,7 @@ HEADS: dict[ObjectiveName, TaskHead] = {
     "causal_lm": "causal-lm",
     "image_classification": "image-classification",
 }
-"""Head that each objective needs."""
+"""Head that a model from scratch needs for each objective that has one."""
 _CALIBRATION_FROM = 10**9
 """Update from which calibration batches are taken: training data in an order that no run reaches."""
 
@@ -30,7 +30,8 @@ _CALIBRATION_FROM = 10**9
 class TrainingSetup:
     """What one objective makes of a recipe and its data."""
 
-    description: ModelDescription
+    build: Callable[..., Any]
+    """Makes the converted model of a ``seed``, given by name."""
     task: Callable[[Any], LearningTask]
     """From the bare model."""
     batches: Callable[[int], BatchSource]
@@ -38,10 +39,6 @@ class TrainingSetup:
     validation_batches: Sequence[Batch]
     companions: Path
     """Folder of the files that travel with the checkpoint: tokenizer or image preprocessing."""
-
-    def model(self, recipe: Recipe, *, seed: int) -> Any:
-        """The fresh, converted model of a seed."""
-        return build_model(self.description, recipe.attention.settings(), seed=seed)
 
     def validation(self, recipe: Recipe, task: LearningTask, source: BatchSource) -> Validation:
         """What the run is measured by."""

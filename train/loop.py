@@ -11,18 +11,21 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
 import torch
 from accelerate import Accelerator
-from accelerate.utils import DistributedDataParallelKwargs, DistributedType
+from accelerate.utils import DistributedDataParallelKwargs, DistributedType, InitProcessGroupKwargs
 
 from train.loop_settings import WITHOUT_EFFECT_ON_RESULT, LoopSettings
 from train.optimizer_update import BatchSource, Objective
 from train.progress import SilentProgress, TrainingProgress
 from train.training_run import AfterUpdate, Evaluate, RunPlace, TrainingRun
 
+_PATIENCE = timedelta(hours=24)
+"""How long processes wait for one another: the main one evaluates alone, and prepares data before a run."""
 _REPLICATED = (DistributedType.NO, DistributedType.MULTI_CPU, DistributedType.MULTI_GPU)
 
 
@@ -51,8 +54,11 @@ def default_accelerator(settings: LoopSettings, *, cpu: bool = False) -> Acceler
         settings: says which mixed precision.
         cpu: stay on the CPU where there is a GPU.
     """
-    unused = DistributedDataParallelKwargs(find_unused_parameters=True)
-    return Accelerator(mixed_precision=settings.mixed_precision, cpu=cpu, kwargs_handlers=[unused])
+    handlers = [
+        DistributedDataParallelKwargs(find_unused_parameters=True),
+        InitProcessGroupKwargs(timeout=_PATIENCE),
+    ]
+    return Accelerator(mixed_precision=settings.mixed_precision, cpu=cpu, kwargs_handlers=handlers)
 
 
 def run_training(

@@ -18,6 +18,7 @@ class TaskChoice(StrEnum):
     STS = "sts"
     MLM = "mlm"
     CLM = "clm"
+    CLASSIFY = "classify"
     IMAGE = "image"
 
 

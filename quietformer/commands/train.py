@@ -12,17 +12,23 @@ from quietformer.commands.run import Force, Out, Overrides, Recipe
 def train(recipe: Recipe, *, out: Out = None, overrides: Overrides = None, force: Force = False) -> None:
     """Train a recipe's model from scratch, with its figures in float and simulated W8A8 on the way.
 
-    'quietformer run' with the same recipe and --out goes on from here.
+    'quietformer run' with the same recipe and --out goes on from here. On several GPUs of one machine: accelerate launch -m quietformer train RECIPE.
 
     Example: quietformer train recipes/bert-small.toml --out runs/bert --set data.texts=corpus.txt
     """
     from quietformer.pipeline import run_stages
     from quietformer.recipe import load_recipe
+    from quietformer.training_processes import FOLLOWERS, follow, is_follower, leave
     from quietformer.whole_run import learning_stages
 
     loaded = load_recipe(recipe, overrides or [])
     if loaded.train is None:
         raise ValueError(f"{recipe} has no [train] table; run it with 'quietformer retrofit {recipe}'")
     folder = out or Path("runs") / loaded.name
-    run_stages(loaded, folder, learning_stages(loaded), force=force)
-    typer.echo(folder / "checkpoint")
+    if is_follower():
+        follow(loaded, folder)
+    else:
+        run_stages(loaded, folder, learning_stages(loaded), force=force)
+        FOLLOWERS.dismiss(loaded)
+        typer.echo(folder / "checkpoint")
+    leave()

@@ -135,7 +135,14 @@ class CompareAccuracy(Stage):
 def tasks_to_run(recipe: Recipe) -> dict[str, TaskSection]:
     """The tasks that have data; ``fidelity`` takes the run's own texts and ``image`` its images. The first is the headline of the report."""
     tasks = recipe.compare
-    named = {"sts": tasks.sts, "mlm": tasks.mlm, "clm": tasks.clm, "image": tasks.image, "fidelity": tasks.fidelity}
+    named = {
+        "sts": tasks.sts,
+        "mlm": tasks.mlm,
+        "clm": tasks.clm,
+        "classify": tasks.classify,
+        "image": tasks.image,
+        "fidelity": tasks.fidelity,
+    }
     own = {"image" if recipe.data.images is not None else "fidelity"}
     return {name: task for name, task in named.items() if task and (task.data is not None or name in own)}
 

@@ -23,9 +23,12 @@ from quietformer.stages.layout import (
     TRAINING,
     VALIDATION_TEXTS,
 )
+from quietformer.stages.original_checkpoint import original_source
 from quietformer.stages.run_data import images_source, reads_images
 from quietformer.stages.stage import Run, Stage
 from quietformer.stages.unfinished_training import claim_training
+from quietformer.training_processes import FOLLOWERS
+from quietformer.training_section import ON_CHECKPOINTS
 
 if TYPE_CHECKING:
     from quietformer.training_setup import TrainingSetup
@@ -33,27 +36,32 @@ if TYPE_CHECKING:
 
 
 class TrainModel(Stage):
-    """Training from scratch, with its own checkpoints in ``training/`` until it is done.
+    """Training from scratch or from a checkpoint, with its own checkpoints in ``training/`` until it is done.
 
     The first seed's model is the run's; the others are trained for the spread of the figures alone.
     """
 
     name = "train"
-    title = "training from scratch"
+    title = "training"
     tools = ("torch", "transformers", "accelerate")
 
     def settings(self, recipe: Recipe) -> dict[str, Any]:
         """Model, attention and training; how often something is written changes nothing."""
         assert recipe.train is not None
         return {
-            "model": recipe.model.model_dump(mode="json", exclude={"tokenizer"}),
+            "model": recipe.model.model_dump(mode="json", exclude={"tokenizer", "checkpoint"}),
             "attention": recipe.attention.settings().to_dict(),
             "train": recipe.train.model_dump(mode="json", exclude={"checkpoint_every", "log_every", "tensorboard"}),
         }
 
     def sources(self, recipe: Recipe) -> dict[str, str]:
-        """Tokenizer and images."""
+        """Checkpoint and labels, or tokenizer; images."""
         sources = images_source(recipe)
+        if recipe.model.checkpoint is not None:
+            sources |= original_source(recipe)
+            data = recipe.data.texts
+            is_file = not data.startswith("hf:")
+            sources["labels"] = hash_source(Path(data)) if is_file else hashlib.sha256(data.encode()).hexdigest()
         if recipe.model.tokenizer is not None:
             text = recipe.model.tokenizer
             is_made = trained_size(text) is not None
@@ -76,6 +84,7 @@ class TrainModel(Stage):
         assert settings is not None
         claim_training(run, self)
         setup = open_training(run.recipe, run.folder, job=job)
+        FOLLOWERS.call(run.recipe)
         results = {}
         for place, seed in enumerate(settings.seeds):
             folder = seed_folder(run.folder, seed)
@@ -101,6 +110,14 @@ def open_training(recipe: Recipe, folder: Path, *, job: Job | None = None) -> Tr
         from quietformer.training_on_images import image_setup
 
         return image_setup(recipe, folder / TRAINING, job=job)
+    if recipe.train.objective in ON_CHECKPOINTS:
+        from quietformer.training_on_labels import classification_setup, similarity_setup
+
+        if recipe.train.objective == "sentence_similarity":
+            return similarity_setup(recipe)
+        return classification_setup(
+            recipe, train_texts=folder / TRAIN_TEXTS, validation_texts=folder / VALIDATION_TEXTS
+        )
     from quietformer.training_on_text import text_setup
 
     return text_setup(
@@ -128,7 +145,7 @@ def train_seed(
 
     settings = recipe.train
     assert settings is not None
-    model, source = setup.model(recipe, seed=seed), setup.batches(seed)
+    model, source = setup.build(seed=seed), setup.batches(seed)
     task = setup.task(model)
     watchers: list[Any] = [] if job is None else [TrainingJob(job, score="validation")]
     if settings.tensorboard:
@@ -153,7 +170,7 @@ def _to_dict(result: TrainingResult) -> dict[str, Any]:
 
 
 def _is_headline(name: str) -> bool:
-    return name.endswith(("_perplexity", "_top1", "max_inf_norm")) and "." not in name
+    return name.endswith(("_perplexity", "_top1", "_spearman", "max_inf_norm")) and "." not in name
 
 
 def _folder(text: str) -> Path:

@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import json
+import os
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -151,6 +154,34 @@ def test_training_that_was_killed_goes_on_and_other_settings_are_refused(recipe_
     run_stages(recipe, tmp_path, stages)
     log = [json.loads(line) for line in (tmp_path / "train.log.jsonl").read_text(encoding="utf-8").splitlines()]
     assert [entry["step"] for entry in log if entry["kind"] == "step"] == [1, 2, 3, 4, 5, 6]
+
+
+@pytest.mark.slow
+def test_two_processes_of_a_launcher_train_one_run_with_the_curve_of_one(recipe_file: Path, tmp_path: Path) -> None:
+    overrides = ["model.config.hidden_dropout_prob=0.0", "model.config.attention_probs_dropout_prob=0.0"]
+    options = [option for override in overrides for option in ("--set", override)]
+    # On a CPU `accelerate launch` wants MPI; torchrun sets the same variables as it does for GPUs.
+    launcher = ["-m", "torch.distributed.run", "--standalone", "--nproc_per_node", "2", "-m", "quietformer", "train"]
+    for _ in range(2):  # the second time there is nothing to train
+        done = subprocess.run(
+            [sys.executable, *launcher, str(recipe_file), "--out", str(tmp_path / "two"), *options],
+            env=os.environ | {"OMP_NUM_THREADS": "1", "ACCELERATE_USE_CPU": "true"},
+            capture_output=True,
+            text=True,
+            check=False,
+            timeout=300,
+        )
+        assert done.returncode == 0, done.stderr[-3000:]
+    recipe = load_recipe(recipe_file, overrides)
+    run_stages(recipe, tmp_path / "one", learning_stages(recipe))
+    one, two = (
+        [json.loads(line) for line in (tmp_path / name / "train.log.jsonl").read_text(encoding="utf-8").splitlines()]
+        for name in ("one", "two")
+    )
+    assert [entry["step"] for entry in one] == [entry["step"] for entry in two]
+    for alone, shared in zip(one, two, strict=True):
+        key = "loss" if alone["kind"] == "step" else "float_loss"
+        assert shared[key] == pytest.approx(alone[key], abs=2e-5)
 
 
 @pytest.mark.parametrize(
