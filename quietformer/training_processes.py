@@ -6,7 +6,6 @@ The others wait until the first has prepared the data, train with it, and end. W
 from __future__ import annotations
 
 import os
-from pathlib import Path
 
 from quietformer.recipe import Recipe
 
@@ -45,20 +44,9 @@ FOLLOWERS = Followers()
 """Of this process."""
 
 
-def follow(recipe: Recipe, folder: Path) -> None:
-    """Join the training of the first process, in every seed; end without it where there is none.
-
-    Raises:
-        ValueError: as the first process's training does.
-    """
-    # Nothing but training needs torch.
-    from quietformer.stages.train_model import open_training, train_seed  # noqa: PLC0415
-
-    assert recipe.train is not None
-    if _agree(recipe, train=False):
-        setup = open_training(recipe, folder)
-        for seed in recipe.train.seeds:
-            train_seed(recipe, setup, folder, seed=seed)
+def is_called(recipe: Recipe) -> bool:
+    """Wait in another process until the first one says whether there is something to train."""
+    return _agree(recipe, train=False)
 
 
 def leave() -> None:

@@ -18,7 +18,8 @@ def train(recipe: Recipe, *, out: Out = None, overrides: Overrides = None, force
     """
     from quietformer.pipeline import run_stages
     from quietformer.recipe import load_recipe
-    from quietformer.training_processes import FOLLOWERS, follow, is_follower, leave
+    from quietformer.stages.train_model import follow
+    from quietformer.training_processes import FOLLOWERS, is_follower, leave
     from quietformer.whole_run import learning_stages
 
     loaded = load_recipe(recipe, overrides or [])

@@ -27,7 +27,7 @@ from quietformer.stages.original_checkpoint import original_source
 from quietformer.stages.run_data import images_source, reads_images
 from quietformer.stages.stage import Run, Stage
 from quietformer.stages.unfinished_training import claim_training
-from quietformer.training_processes import FOLLOWERS
+from quietformer.training_processes import FOLLOWERS, is_called
 from quietformer.training_section import ON_CHECKPOINTS
 
 if TYPE_CHECKING:
@@ -161,6 +161,19 @@ def train_seed(
         progress=Watchers(watchers),
     )
     return model, result
+
+
+def follow(recipe: Recipe, folder: Path) -> None:
+    """In another process of a launcher: join the training of the first one, in every seed; end without it where there is none.
+
+    Raises:
+        ValueError: as the first process's training does.
+    """
+    assert recipe.train is not None
+    if is_called(recipe):
+        setup = open_training(recipe, folder)
+        for seed in recipe.train.seeds:
+            train_seed(recipe, setup, folder, seed=seed)
 
 
 def _to_dict(result: TrainingResult) -> dict[str, Any]:
