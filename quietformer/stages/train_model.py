@@ -111,7 +111,7 @@ def open_training(recipe: Recipe, folder: Path, *, job: Job | None = None) -> Tr
 
         return image_setup(recipe, folder / TRAINING, job=job)
     if recipe.train.objective in ON_CHECKPOINTS:
-        from quietformer.training_on_labels import classification_setup, similarity_setup
+        from quietformer.stages.training_on_labels import classification_setup, similarity_setup
 
         if recipe.train.objective == "sentence_similarity":
             return similarity_setup(recipe)
