@@ -109,7 +109,7 @@ def test_weights_that_are_not_there_are_named(tmp_path: Path, backend: str) -> N
 def test_tensorrt_rtx_builds_from_weights_beside_the_graph(tmp_path: Path) -> None:
     _, out, half_out = quantized(tmp_path)
     for path in (out, half_out):
-        shapes = dict.fromkeys(("input_ids", "attention_mask", "token_type_ids"), (1, 16))
+        shapes: dict[str, tuple[int, ...]] = dict.fromkeys(("input_ids", "attention_mask", "token_type_ids"), (1, 16))
         report = build_engine(
             path,
             tmp_path / path.stem,

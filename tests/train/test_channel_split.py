@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -24,7 +25,7 @@ from train.convert import convert
 from train.families import layers_of
 from train.settings import AttentionSettings
 
-SIZES = {"hidden_size": 16, "num_hidden_layers": 2, "num_attention_heads": 2}
+SIZES: dict[str, Any] = {"hidden_size": 16, "num_hidden_layers": 2, "num_attention_heads": 2}
 
 
 def models() -> dict[str, PreTrainedModel]:
@@ -44,7 +45,8 @@ def outputs(model: PreTrainedModel) -> torch.Tensor:
     else:
         inputs = {"input_ids": torch.randint(2, 20, (2, 5), generator=generator)}
     with torch.inference_mode():
-        hidden = model.eval()(**inputs).last_hidden_state
+        model.eval()  # type: ignore[no-untyped-call]
+        hidden = model(**inputs).last_hidden_state
     assert isinstance(hidden, torch.Tensor)
     return hidden
 
