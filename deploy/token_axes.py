@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
+from itertools import zip_longest
 from typing import Any
 
 import numpy as np
@@ -27,6 +28,8 @@ class TensorLayout:
     """Whether axis 0 runs over the rows (times what follows, where other axes were merged into it)."""
     axes: tuple[int | None, ...]
     """The axes of one row: None for a token axis, else their size."""
+    stored: tuple[int, ...] = ()
+    """Positions before the first token, per token axis, as the keys of a stored prefix; left out where there are none."""
 
     @property
     def token_axes(self) -> tuple[int, ...]:
@@ -35,7 +38,9 @@ class TensorLayout:
 
     def row_elements(self, length: int) -> int:
         """Elements that one row of ``length`` tokens has."""
-        return int(np.prod([length if size is None else size for size in self.axes], dtype=np.int64))
+        before = dict(zip(self.token_axes, self.stored, strict=False))
+        sizes = [length + before.get(axis, 0) if size is None else size for axis, size in enumerate(self.axes)]
+        return int(np.prod(sizes, dtype=np.int64))
 
     def candidates(self, length: int) -> tuple[int, ...]:
         """Axes of one row that are token axes or happen to be as long as the input."""
@@ -61,7 +66,7 @@ def layout_from_shapes(name: str, shapes: Sequence[Shape], runs: Sequence[tuple[
     Where all runs had the same length no axis is taken for tokens.
 
     Raises:
-        ValueError: an axis follows neither batch nor length nor stays constant.
+        ValueError: an axis follows neither batch nor length, nor stays constant.
     """
     lengths = [length for _, length in runs]
     merged = [
@@ -73,21 +78,26 @@ def layout_from_shapes(name: str, shapes: Sequence[Shape], runs: Sequence[tuple[
     if batched:
         rest = [shape[1:] if size == 1 else (size, *shape[1:]) for shape, size in zip(shapes, merged, strict=True)]
     axes: list[int | None] = []
+    stored: list[int] = []
     for sizes in zip(*rest, strict=True):
         if len(set(sizes)) == 1:
             axes.append(sizes[0])
-        elif list(sizes) == lengths:
+        elif (
+            len(before := {size - length for size, length in zip(sizes, lengths, strict=True)}) == 1
+            and min(before) >= 0
+        ):
             axes.append(None)
+            stored += before
         else:
             raise ValueError(
                 f"cannot tell which axes of tensor '{name}' hold tokens: its shape is {shapes[0]} at batch and length "
                 f"{runs[0]}, {shapes[1]} at {runs[1]}"
             )
-    return TensorLayout(batched=batched, axes=tuple(axes))
+    return TensorLayout(batched=batched, axes=tuple(axes), stored=tuple(stored) if any(stored) else ())
 
 
 def real_parts(array: Array, mask_BT: NDArray[np.bool_], layout: TensorLayout) -> Iterator[Array]:
-    """The values of a tensor at real positions: where every token axis is at a token that is not padding.
+    """The values of a tensor at real positions: where every token axis is at a token that is not padding, or before all tokens.
 
     Args:
         array: the tensor as the graph gave it.
@@ -110,6 +120,7 @@ def real_parts(array: Array, mask_BT: NDArray[np.bool_], layout: TensorLayout) -
         contiguous = positions[-1] - positions[0] + 1 == positions.size
         index = slice(positions[0], positions[-1] + 1) if contiguous else positions
         part = row
-        for axis in layout.token_axes:
-            part = part[(slice(None),) * axis + (index,)]
+        for axis, before in zip_longest(layout.token_axes, layout.stored, fillvalue=0):
+            chosen = np.concatenate([np.arange(before), positions + before]) if before else index
+            part = part[(slice(None),) * axis + (chosen,)]
         yield part

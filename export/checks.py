@@ -105,7 +105,7 @@ def check_attention(graph: onnx.GraphProto, lowered: LoweredModel) -> None:
 def check_mask(graph: onnx.GraphProto, lowered: LoweredModel, interface: GraphInterface | PixelInterface) -> None:
     """Every layer adds one and the same mask to its scores: of a decoder one number per query and key, else one per key.
 
-    Images have none, which :func:`check_attention` sees to.
+    A prefix adds its keys before those of the sequence. Images have no mask, which :func:`check_attention` sees to.
 
     Args:
         graph: with the shape of every tensor and the names of :mod:`export.graph_names`.
@@ -123,6 +123,9 @@ def check_mask(graph: onnx.GraphProto, lowered: LoweredModel, interface: GraphIn
     expected = interface.mask_sizes
     if expected is None:
         return
+    if stored := lowered.settings.prefix:
+        *sizes, keys = expected
+        expected = [*sizes, keys + stored if isinstance(keys, int) else f"{keys} + {stored}"]
     masks = {path: _mask_of(index, f"{path}.scores") for path in lowered.attention_paths}
     shared = next(iter(masks.values()))
     for path, mask in masks.items():

@@ -18,6 +18,7 @@ from torch import Tensor, nn
 
 from train.attention import MASK_VALUE
 from train.gates import Gate, MlpGate, block_matrix
+from train.prefix import prefix_of
 from train.settings import AttentionSettings
 
 
@@ -198,6 +199,9 @@ def lowered_attention(
     Returns:
         The context (B, T, H, d), and no attention matrix.
     """
+    if (prefix := prefix_of(module)) is not None:
+        key_BGSd, value_BGSd = prefix.before_keys(key_BGSd), prefix.before_values(value_BGSd)
+        attention_mask = None if attention_mask is None else prefix.before_mask(attention_mask)
     scores_BHTS = module.get_submodule("scores")(query_BHTd, key_BGSd, attention_mask)
     probabilities_BHTS = module.get_submodule("probabilities")(scores_BHTS, attention_mask)
     return module.get_submodule("context")(probabilities_BHTS, value_BGSd, quiet_gate), None

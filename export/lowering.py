@@ -4,7 +4,7 @@ What is folded, all exact up to float rounding:
 
 - ``1/sqrt(d)`` into the query projection, weight and bias, in both lowerings; rotary positions turn the queries after
   that and commute with a factor;
-- ``folded`` only: the factor ``1 - gamma`` of clipped softmax with zeta = 1 into the value projection, weight and bias
+- ``folded`` only: the factor ``1 - gamma`` of clipped softmax with zeta = 1 into the value projection, weight and bias, and stored values
   (``sum_j (1 - gamma) relu(p_j - t) v_j = sum_j relu(p_j - t) ((1 - gamma) v_j)``);
 - ``folded`` only: the gate's scale into the weight of the output projection, not its bias, which the gate never scales.
 
@@ -32,6 +32,7 @@ from export.lowered_attention import (
 from train.convert import settings_of
 from train.families import LayerModules, Projection, family_of, layers_of
 from train.gates import Gate
+from train.prefix import prefix_of
 from train.settings import AttentionSettings
 
 Lowering = Literal["folded", "literal"]
@@ -98,6 +99,8 @@ def _lower_layer(layer: LayerModules, settings: AttentionSettings, *, fold: bool
     attention.scaling = 1.0  # type: ignore[assignment]  # some families multiply the queries themselves
     if fold and folds_clip(settings):
         _scale(layer.value, 1.0 - settings.clip_gamma)
+        if (prefix := prefix_of(attention)) is not None:
+            prefix.value.mul_(1.0 - settings.clip_gamma)
     if settings.gate != "none":
         gate = attention.gate
         assert isinstance(gate, Gate)

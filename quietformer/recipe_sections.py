@@ -68,6 +68,7 @@ class AttentionSection(Section):
     gate_init: float = 0.5
     gate_scale: float = 1.0
     patch_norm: bool = False
+    prefix: NaturalInt = 0
 
     @model_validator(mode="after")
     def _check_combination(self) -> Self:

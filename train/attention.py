@@ -6,6 +6,7 @@ read from the attention module:
 
 - ``quiet_settings``: :class:`train.settings.AttentionSettings`;
 - ``quiet_sites``: see ``train.attention_sites``;
+- ``prefix``: a submodule, keys and values that every query attends to before those of the sequence (``train.prefix``);
 - ``gate``: a submodule, so its weights are saved as ``….attention.self.gate.*``. A forward pre-hook computes its
   product from the hidden state that enters the module and passes it on as the keyword ``quiet_gate``; families
   forward unknown keywords to the attention function.
@@ -34,6 +35,7 @@ from train.attention_mask import MASK_VALUE, additive_mask, bounded_mask, causal
 from train.attention_sites import SiteFunction, at_site
 from train.explicit_attention import clipped_context, observed_probabilities, product_per_group
 from train.gates import Gate
+from train.prefix import prefix_of
 from train.settings import AttentionSettings
 
 __all__ = ["ATTENTION_NAME", "MASK_VALUE", "attach_attention", "bounded_mask", "quiet_attention", "register_attention"]
@@ -84,7 +86,7 @@ def quiet_attention(
     """Attention as the module's ``quiet_settings`` say.
 
     Args:
-        module: carries ``quiet_settings`` and ``quiet_sites``, and ``is_causal`` in a causal model.
+        module: carries ``quiet_settings`` and ``quiet_sites``, ``prefix`` where there is one, and ``is_causal`` in a causal model.
         query_BHTd: queries.
         key_BGSd: keys, cached ones first; G divides H.
         value_BGSd: values.
@@ -109,22 +111,27 @@ def quiet_attention(
     if mask is not None and mask.dtype == torch.bool:
         mask = additive_mask(mask, query_BHTd.dtype)
     value_BGSd = at_site(sites, "values", value_BGSd)
+    prefix = prefix_of(module)
+    if prefix is not None:
+        key_BGSd, value_BGSd = prefix.before_keys(key_BGSd), prefix.before_values(value_BGSd)
+        mask = None if mask is None else prefix.before_mask(mask)
     probabilities_BHTS = None
     if sites is None and not output_attentions and settings.softmax in ("vanilla", "off_by_one"):
-        extra_key = settings.softmax == "off_by_one"
         context_BHTd = _fused_context(
             query_BHTd,
             key_BGSd,
             value_BGSd,
             mask,
             is_causal=is_causal,
-            extra_key=extra_key,
+            num_stored=settings.prefix,
+            extra_key=settings.softmax == "off_by_one",
             dropout=dropout,
             scale=scale,
         )
     else:
         if is_causal:
             mask = causal_mask(num_queries, dtype=query_BHTd.dtype, device=query_BHTd.device)
+            mask = mask if prefix is None else prefix.before_mask(mask)
         if sites is None and not output_attentions:
             rate = dropout if module.training else 0.0
             context_BHTd = clipped_context(
@@ -149,20 +156,22 @@ def _fused_context(
     mask: torch.Tensor | None,
     *,
     is_causal: bool,
+    num_stored: int,
     extra_key: bool,
     dropout: float,
     scale: float,
 ) -> torch.Tensor:
     """Context (B, H, T, d) of the plain softmax, or of that with one more key and value of zero in every row.
 
-    The kernel's own causal pattern starts at the first key. So the extra key comes first there and needs a query of its
-    own before the others, whose result is dropped.
+    The kernel's own causal pattern starts at the first key. So the extra key comes first there, and it and the stored
+    keys need queries of their own before the others, whose results are dropped.
     """
+    ahead = num_stored + extra_key if is_causal else 0
     if extra_key:
         before, after = (1, 0) if is_causal else (0, 1)
         key_BGSd, value_BGSd = (F.pad(x_BGSd, (0, 0, before, after)) for x_BGSd in (key_BGSd, value_BGSd))
-        query_BHTd = F.pad(query_BHTd, (0, 0, before, 0)) if is_causal else query_BHTd
         mask = None if mask is None else F.pad(mask, (before, after))
+    query_BHTd = F.pad(query_BHTd, (0, 0, ahead, 0)) if ahead else query_BHTd
     grouped = key_BGSd.shape[1] != query_BHTd.shape[1]
     if grouped and mask is not None and query_BHTd.is_cuda:  # there the fused kernels take groups without a mask only
         repeats = query_BHTd.shape[1] // key_BGSd.shape[1]
@@ -178,4 +187,4 @@ def _fused_context(
         scale=scale,
         enable_gqa=grouped,
     )
-    return context_BHTd[:, :, 1:] if extra_key and is_causal else context_BHTd
+    return context_BHTd[:, :, ahead:] if ahead else context_BHTd

@@ -10,7 +10,7 @@ site               shape                the tensor
 ``gate_logits``    (B, T, H)            input of the gate's sigmoid
 ``gate``           (B, T, H)            what multiplies the context: ``scale * sigmoid(logits)``
 ``values``         (B, H, S, d)         values as the family hands them over (H key-value heads where they are grouped)
-``scores``         (B, H, T, S)         ``q k' / sqrt(d)``: after scaling, before the mask
+``scores``         (B, H, T, S)         ``q k' / sqrt(d)``: after scaling, before the mask; keys of a prefix first
 ``mask``           to (B, 1, T, S)      what is added to the scores, broadcastable; not seen where every key is attended to
 ``probabilities``  (B, H, T, S)         after softmax and clip, before dropout
 ``values_mixed``   (B, T, H, d)         probabilities times values, before the gate (only where there is a gate)

@@ -22,7 +22,7 @@ class AttentionView:
 
     layer: int
     probabilities: torch.Tensor
-    """(B, H, T, S), after softmax and clip."""
+    """(B, H, T, S), after softmax and clip; keys of a prefix are left out."""
     visible: torch.Tensor
     """(B, 1, T, S) boolean: query and key are real tokens, and the mask lets the query see the key."""
     value_norm: torch.Tensor
@@ -67,16 +67,18 @@ def _view(
     pending: Mapping[SiteName, torch.Tensor],
     inputs: Mapping[str, torch.Tensor],
 ) -> AttentionView:
+    mask_BT = inputs.get("attention_mask")
+    stored = probabilities_BHTS.shape[-1] - pending["values"].shape[2]
+    probabilities_BHTS = probabilities_BHTS[..., stored:]
     B, H, T, S = probabilities_BHTS.shape
     assert T == S, "diagnosis runs whole sequences, without a cache"
-    mask_BT = inputs.get("attention_mask")
     real_BT = (
         torch.ones(B, T, dtype=torch.bool, device=probabilities_BHTS.device) if mask_BT is None else mask_BT.bool()
     )
     visible_B1TS = real_BT[:, None, :, None] & real_BT[:, None, None, :]
     if "mask" in pending:
         mask = pending["mask"]
-        mask_B1TS = mask[(None,) * (4 - mask.ndim)][:, :1]
+        mask_B1TS = mask[(None,) * (4 - mask.ndim)][:, :1, :, stored:]
         visible_B1TS = visible_B1TS & (mask_B1TS > MASK_VALUE / 2)
     norm_BGS = torch.linalg.vector_norm(pending["values"], dim=-1)
     return AttentionView(

@@ -16,6 +16,7 @@ from train.attention import ATTENTION_NAME, attach_attention, register_attention
 from train.families import LayerModules, family_of, family_of_config, layers_of, num_heads_of
 from train.gates import build_gate
 from train.patch_norm import add_patch_norm_
+from train.prefix import PREFIX_NAME, Prefix, number_from_first_token
 from train.settings import AttentionSettings
 from train.timm_attention import replace_attention_
 
@@ -31,8 +32,8 @@ def convert(model: PreTrainedModel, settings: AttentionSettings, *, seed: int = 
         seed: draws the hidden weights of ``mlp`` gates.
 
     Raises:
-        ValueError: the family is not supported or the model has what :func:`check_convertible` refuses, the gate cannot
-            read its heads' own features, or it has been converted before.
+        ValueError: the family is not supported or the model has what :func:`check_convertible` refuses, it has no rotary
+            positions for a prefix, the gate cannot read its heads' own features, or it has been converted before.
     """
     if (earlier := settings_of(model)) is not None:
         raise ValueError(
@@ -86,7 +87,42 @@ def attach_settings(model: PreTrainedModel, settings: AttentionSettings, *, seed
         if gate is not None:
             gate.to(device=layer.query.linear.weight.device, dtype=layer.query.linear.weight.dtype)
         attach_attention(layer.attention, settings, gate)
+    if settings.prefix:
+        attach_prefix(model, length=settings.prefix)
     model.set_attn_implementation(ATTENTION_NAME)
+
+
+def attach_prefix(model: PreTrainedModel, *, length: int) -> None:
+    """Give every layer an empty prefix, in place; without recording it.
+
+    Args:
+        model: of a supported family.
+        length: stored keys.
+
+    Raises:
+        ValueError: as :func:`check_rotary`.
+    """
+    check_rotary(model)
+    num_heads = getattr(model.config, "num_key_value_heads", None) or num_heads_of(model)
+    for layer in layers_of(model):
+        weight = layer.key.weight
+        prefix = Prefix(length=length, num_heads=num_heads, head_size=len(weight) // num_heads)
+        layer.attention.add_module(PREFIX_NAME, prefix.to(device=weight.device, dtype=weight.dtype))
+    number_from_first_token(model.base_model)
+
+
+def check_rotary(model: PreTrainedModel) -> None:
+    """Refuse a family in which stored keys would not stand for earlier tokens.
+
+    Raises:
+        ValueError: its positions are not rotary.
+    """
+    family = family_of(model)
+    if not family.rotary:
+        raise ValueError(
+            f"a prefix takes a model with rotary positions, of which only differences matter; family '{family.name}' "
+            "has others"
+        )
 
 
 def check_convertible(config: Any) -> None:

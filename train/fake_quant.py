@@ -16,6 +16,7 @@ from typing import Any
 
 import torch
 from torch import nn
+from torch.nn import functional as F
 from transformers import PreTrainedModel
 
 from train.attention_sites import SiteName, attention_sites
@@ -161,7 +162,8 @@ def valid_positions(name: str, x: torch.Tensor, mask_BT: torch.Tensor | None) ->
     if mask_BT is None:
         return None
     if name.endswith((".scores", ".probabilities")):
-        return mask_BT[:, None, :, None] & mask_BT[:, None, None, :]
+        keys_BS = F.pad(mask_BT, (x.shape[-1] - mask_BT.shape[1], 0), value=True)  # stored keys are never padding
+        return mask_BT[:, None, :, None] & keys_BS[:, None, None, :]
     if x.ndim > 2 and x.shape[:2] == mask_BT.shape:
         return mask_BT.reshape(*mask_BT.shape, *(1,) * (x.ndim - 2))
     if x.ndim == 2 and len(x) == mask_BT.numel():  # the tokens of all rows as one, as some families lay them out

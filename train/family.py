@@ -56,6 +56,8 @@ class Family:
     """Whether the model reads ``input_ids`` and ``attention_mask``, or ``pixel_values``."""
     causal: bool = False
     """Whether a token sees only itself and what is before it."""
+    rotary: bool = False
+    """Whether positions enter as rotations of queries and keys, so that only their differences matter."""
     layers: str
     """Path of the list of layers from the base model."""
     attention: str

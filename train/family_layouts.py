@@ -80,6 +80,7 @@ _LLAMA = Family(
     name="llama",
     model_types=("llama", "mistral", "qwen2"),
     causal=True,
+    rotary=True,
     layers="layers",
     attention="self_attn",
     query="self_attn.q_proj",

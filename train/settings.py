@@ -39,6 +39,8 @@ class AttentionSettings:
     """Initial gate probability pi_init, in (0, 1)."""
     gate_scale: float = 1.0
     """Factor on the sigmoid. ``1 / gate_init`` makes the product start at 1 on a pretrained model."""
+    prefix: int = 0
+    """Keys and values stored in front of every sequence (``train.prefix``); a model with rotary positions takes some."""
     patch_norm: bool = False
     """A LayerNorm after the patch embedding of a vision transformer. It changes what a pretrained model puts out, so it is for
     training from scratch."""
@@ -59,6 +61,8 @@ class AttentionSettings:
             raise ValueError(f"gate_scale is {self.gate_scale}; expected a positive factor")
         if self.gate == "none" and (self.gate_init, self.gate_scale) != (0.5, 1.0):
             raise ValueError("gate_init and gate_scale have no effect with gate = 'none'")
+        if self.prefix < 0:
+            raise ValueError(f"prefix is {self.prefix}; expected a number of stored keys, 0 or more")
         if not isinstance(self.patch_norm, bool):
             raise ValueError(f"patch_norm is {self.patch_norm!r}; expected true or false")  # noqa: TRY004 - from a user's file
 
@@ -86,7 +90,7 @@ class AttentionSettings:
     @property
     def is_vanilla(self) -> bool:
         """Whether the attention computes what the unmodified model does."""
-        return self.softmax == "vanilla" and self.gate == "none" and not self.patch_norm
+        return self.softmax == "vanilla" and self.gate == "none" and not self.patch_norm and not self.prefix
 
     @property
     def clip_gamma(self) -> float:
