@@ -54,13 +54,13 @@ def build_from_texts(graph: Path, out: Path, wishes: EngineWishes, *, force: boo
     Raises:
         FileNotFoundError: no such graph.
         FileExistsError: an engine is there and ``force`` is not set.
+        ImportError: the library is missing.
         ValueError: a text of another form, or what the builder refuses.
     """
     sizes = input_shapes(read_structure(graph))
     only_batch_is_free = all(isinstance(size, int) for shape in sizes.values() for size in shape[1:])
     usual_range = _USUAL_BATCHES if only_batch_is_free else _USUAL_SHAPES
-    if wishes.compute_capabilities is not None:
-        check_capabilities(wishes.compute_capabilities, backend=wishes.backend)
+    check_capabilities(wishes.compute_capabilities or (), backend=wishes.backend)
     return build_engine(
         graph,
         out,

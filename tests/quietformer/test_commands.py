@@ -402,7 +402,9 @@ class TestBadInput:
         for module in ("openvino", "tensorrt_rtx", "deploy.backends.openvino_cpu"):
             monkeypatch.setitem(sys.modules, module, None)
         monkeypatch.delitem(sys.modules, "deploy.backends.openvino_cpu")
-        assert "pip install 'quietformer[cpu]'" in refuse("bench", workshop.model, "--backend", "openvino")
+        assert "pip install 'quietformer[cpu]'" in refuse(
+            "bench", workshop.model, "--backend", "openvino", "--shapes", "1x16"
+        )
         told = refuse("build", workshop.int8, "--out", tmp_path / "engine")
         assert "pip install 'quietformer[tensorrt-rtx]'" in told
 
