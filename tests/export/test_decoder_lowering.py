@@ -92,7 +92,7 @@ def test_positions_count_tokens_and_not_padding() -> None:
 
 
 def test_gamma_per_row_counts_the_keys_that_a_causal_query_sees() -> None:
-    gamma_B1T1 = RowGamma(alpha=2.0)(CausalMask()(torch.tensor([[1, 1, 1], [0, 1, 1], [0, 0, 0]])))
+    gamma_B1T1 = RowGamma(alpha=2.0)(CausalMask()(torch.tensor([[1, 1, 1], [0, 1, 1], [0, 0, 0]])), num_keys=3)
     expected_BT = [[-2.0, -1.0, -2 / 3], [-2.0, -2.0, -1.0], [-2.0, -2.0, -2.0]]
     torch.testing.assert_close(gamma_B1T1[:, 0, :, 0], torch.tensor(expected_BT))
 

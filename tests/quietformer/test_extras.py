@@ -15,8 +15,10 @@ PROJECT = Path(__file__).parents[2] / "pyproject.toml"
 
 def test_every_extra_installs_what_is_said_of_it() -> None:
     extras = tomllib.loads(PROJECT.read_text(encoding="utf-8"))["project"]["optional-dependencies"]
+    distributions = {"PIL": "pillow"}
     for module, extra in EXTRAS.items():
-        assert any(entry.startswith(module.replace("_", "-")) for entry in extras[extra]), module
+        distribution = distributions.get(module, module.replace("_", "-"))
+        assert any(entry.startswith(distribution) for entry in extras[extra]), module
 
 
 def test_an_error_of_the_interpreter_gets_the_extra_and_others_stay() -> None:
