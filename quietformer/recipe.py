@@ -66,6 +66,14 @@ class Recipe(Section):
         engine = values.get("engine")
         return values | {"engine": _ENGINE_OF_IMAGES | engine} if isinstance(engine, dict) else values
 
+    @model_validator(mode="before")
+    @classmethod
+    def _refuse_two_ways_to_learn(cls, values: Any) -> Any:
+        """Before their keys are looked at: of a table that does not belong there, no key can be right."""
+        if isinstance(values, dict) and "train" in values and "retrofit" in values:
+            raise ValueError("[train] and [retrofit] exclude each other; a recipe has one of them")
+        return values
+
     @model_validator(mode="after")
     def _check_across_tables(self) -> Self:
         self._check_training()
@@ -109,8 +117,6 @@ class Recipe(Section):
             if self.model.checkpoint is None:
                 raise ValueError("a model from scratch needs a [train] table")
             return
-        if "retrofit" in self.model_fields_set:
-            raise ValueError("[train] and [retrofit] exclude each other; a recipe has one of them")
         if (self.train.objective == "image_classification") != (self.data.images is not None):
             raise ValueError("data.images and objective = 'image_classification' belong together")
         if (self.train.objective in ON_CHECKPOINTS) != (self.model.checkpoint is not None):

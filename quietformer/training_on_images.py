@@ -15,7 +15,7 @@ from deploy.image_preprocessing import PREPROCESSOR_FILE, preprocessor_file
 from deploy.text_files import Purpose
 from quietformer.progress import Job
 from quietformer.recipe import Recipe
-from quietformer.training_setup import TrainingSetup, describe
+from quietformer.training_setup import TrainingSetup, describe, whole_number
 from train.architecture import build_model
 from train.classification import Classification
 from train.image_batches import ImageBatches, LabelledPixels, sequential_image_batches
@@ -44,7 +44,7 @@ def image_setup(recipe: Recipe, folder: Path, *, job: Job | None = None) -> Trai
     settings = recipe.train
     assert settings is not None
     config = recipe.model.config
-    size = int(config.get("image_size", config.get("img_size", _USUAL_SIZE)))
+    size = whole_number(config, "image_size", "img_size") or _USUAL_SIZE
     encoder = ImageEncoder(size=(size, size), mean=_MEAN, std=_STD)
     companions = folder / "companions"
     companions.mkdir(parents=True, exist_ok=True)
@@ -56,7 +56,7 @@ def image_setup(recipe: Recipe, folder: Path, *, job: Job | None = None) -> Trai
     held_out = _pixels(recipe, encoder, purpose="evaluation", limit=count)
     num_classes = int(train.labels.max()) + 1
     config = {"num_labels": num_classes, **config}
-    if int(config["num_labels"]) < num_classes:
+    if (whole_number(config, "num_labels") or 0) < num_classes:
         raise ValueError(f"model.config.num_labels is {config['num_labels']}; the images have {num_classes} classes")
 
     def batches(seed: int) -> BatchSource:

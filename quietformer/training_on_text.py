@@ -18,7 +18,7 @@ from deploy.tokenizer_folder import PAD_TOKEN, encode_stream, read_tokenizer
 from deploy.tokenizer_training import TokenizerUse, train_tokenizer, trained_size
 from quietformer.progress import Job
 from quietformer.recipe import Recipe
-from quietformer.training_setup import TrainingSetup, describe
+from quietformer.training_setup import TrainingSetup, describe, whole_number
 from train.architecture import build_model
 from train.causal_lm import CausalLm
 from train.learning_task import LearningTask
@@ -122,9 +122,9 @@ def _config(recipe: Recipe, tokenizer: Tokenizer) -> dict[str, Any]:
         if found:
             known[key] = found[0]
     config: dict[str, Any] = {**known, **recipe.model.config}
-    if config["vocab_size"] < num_ids:
+    if (whole_number(config, "vocab_size") or 0) < num_ids:
         raise ValueError(f"model.config.vocab_size is {config['vocab_size']}; the tokenizer has {num_ids} ids")
-    positions = config.get("max_position_embeddings")
+    positions = whole_number(config, "max_position_embeddings")
     assert recipe.train is not None
     if positions is not None and recipe.train.length > positions:
         raise ValueError(f"train.length is {recipe.train.length}; the model has {positions} positions")

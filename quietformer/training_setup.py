@@ -63,6 +63,21 @@ def describe(recipe: Recipe, config: Mapping[str, Any]) -> ModelDescription:
     return ModelDescription(architecture=recipe.model.architecture, config=config, head=HEADS[recipe.train.objective])
 
 
+def whole_number(config: Mapping[str, Any], *keys: str) -> int | None:
+    """The first of ``keys`` that ``[model.config]`` gives, ``None`` where it gives none.
+
+    Raises:
+        ValueError: the value is no whole number of at least 1.
+    """
+    key = next((key for key in keys if key in config), None)
+    if key is None:
+        return None
+    value = config[key]
+    if type(value) is not int or value < 1:
+        raise ValueError(f"model.config.{key} is {value!r}; expected a whole number of at least 1")
+    return value
+
+
 def penalty_of(recipe: Recipe) -> PenaltySettings | None:
     """The outlier penalty that a recipe's ``[train]`` asks for."""
     settings = recipe.train

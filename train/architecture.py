@@ -21,6 +21,7 @@ from transformers.models.auto.modeling_auto import (
 )
 
 from train.convert import check_convertible, convert
+from train.families import family_of_config
 from train.settings import AttentionSettings
 from train.timm_attention import require_timm
 
@@ -62,10 +63,7 @@ def build_model(description: ModelDescription, settings: AttentionSettings, *, s
     """
     config = build_config(description)
     check_convertible(config)
-    try:
-        model_class = cast("type[PreTrainedModel]", _HEADS[description.head][type(config)])
-    except KeyError as error:
-        raise ValueError(f"architecture '{description.architecture}' has no {description.head} head") from error
+    model_class = _model_class(description, config)
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)
         try:
@@ -74,6 +72,24 @@ def build_model(description: ModelDescription, settings: AttentionSettings, *, s
             raise ValueError(f"architecture '{description.architecture}' cannot be built: {error}") from error
     convert(model, settings, seed=seed)
     return model
+
+
+def _model_class(description: ModelDescription, config: PreTrainedConfig) -> type[PreTrainedModel]:
+    """The model with the head that the task needs, whose mask lets a token see what the task allows it to see."""
+    name, head = description.architecture, description.head
+    if type(config) not in _HEADS[head]:
+        others = ", ".join(known for known, models in _HEADS.items() if type(config) in models)
+        raise ValueError(f"architecture '{name}' has no {head} head; transformers gives it {others or 'none'}")
+    causal = family_of_config(config).causal
+    if head == "causal-lm" and not causal:
+        raise ValueError(
+            f"architecture '{name}' sees the tokens it is to predict; a causal-lm head needs a causal model, such as opt"
+        )
+    if head == "masked-lm" and causal:
+        raise ValueError(
+            f"architecture '{name}' sees only what is before a token; a masked-lm head needs an encoder, such as bert"
+        )
+    return cast("type[PreTrainedModel]", _HEADS[head][type(config)])
 
 
 def build_config(description: ModelDescription) -> PreTrainedConfig:
@@ -101,7 +117,12 @@ def build_config(description: ModelDescription) -> PreTrainedConfig:
 def _timm_config(name: str, values: Mapping[str, Any]) -> PreTrainedConfig:
     arguments = {key: value for key, value in values.items() if key != "num_labels"}
     config = TimmWrapperConfig(architecture=name, model_args=arguments)
-    config.num_labels = int(values.get("num_labels", 1000))
+    num_labels = values.get("num_labels", 1000)
+    if type(num_labels) is not int or num_labels < 1:
+        raise ValueError(
+            f"architecture 'timm:{name}': num_labels is {num_labels!r}; expected a whole number of at least 1"
+        )
+    config.num_labels = num_labels
     return config
 
 

@@ -131,10 +131,16 @@ def family_of(model: PreTrainedModel) -> Family:
 
 
 def layers_of(model: PreTrainedModel) -> list[LayerModules]:
-    """The modules of every layer, first layer first; raises as :func:`family_of_config`."""
+    """The modules of every layer, first layer first.
+
+    Raises:
+        ValueError: as :func:`family_of_config`, or the model has no layer.
+    """
     family = family_of(model)
     layers = model.base_model.get_submodule(family.layers)
     assert isinstance(layers, (nn.ModuleList, nn.Sequential))
+    if not len(layers):
+        raise ValueError(f"this '{model.config.model_type}' model has no layers; expected at least one")
     return [_modules_of(layer, family) for layer in layers]
 
 

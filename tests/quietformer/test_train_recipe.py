@@ -188,7 +188,7 @@ def test_two_processes_of_a_launcher_train_one_run_with_the_curve_of_one(recipe_
     ("override", "message"),
     [
         ("model.checkpoint='somewhere'", "give either checkpoint, or architecture"),
-        ("retrofit.steps=30", r"\[train\] and \[retrofit\] exclude each other"),
+        ("retrofit.steps=3", r"\[train\] and \[retrofit\] exclude each other"),
         ("train.flip=true", "flip has no effect with objective = 'masked_lm'"),
         ("train.stesp=3", r"unknown key 'train\.stesp'; did you mean 'train\.steps'"),
         ("train.seeds=[1, 1]", "repeat one another"),
@@ -205,6 +205,9 @@ def test_a_recipe_that_makes_no_sense_is_refused(recipe_file: Path, override: st
     [
         ("model.config.hiden_size=3", "has no 'hiden_size'; did you mean 'hidden_size'"),
         ("model.config.vocab_size=262", r"vocab_size is 262; the tokenizer has \d+ ids"),
+        ("model.config.vocab_size='all'", r"model\.config\.vocab_size is 'all'; expected a whole number"),
+        ("model.config.max_position_embeddings='many'", r"model\.config\.max_position_embeddings is 'many'"),
+        ("train.objective='causal_lm'", "sees the tokens it is to predict"),
         ("train.length=64", r"train\.length is 64; the model has 32 positions"),
         ("model.tokenizer='nowhere'", "no tokenizer folder at nowhere"),
         ("model.architecture='brt'", "unknown architecture 'brt'; did you mean 'bert'"),

@@ -39,7 +39,11 @@ def test_building_leaves_the_callers_generator_alone() -> None:
         ("bert", {"hidden_size": "wide"}, "masked-lm", "config of architecture 'bert'"),
         ("bert", TINY | {"hidden_size": 25}, "masked-lm", "25"),
         ("t5", {}, "masked-lm", "model type 't5' is not supported"),
-        ("bert", TINY, "image-classification", "has no image-classification head"),
+        ("bert", TINY, "image-classification", "has no image-classification head; transformers gives it masked-lm"),
+        ("bert", TINY, "causal-lm", "'bert' sees the tokens it is to predict"),
+        ("bert", TINY | {"num_hidden_layers": 0}, "masked-lm", "has no layers"),
+        ("opt", {}, "masked-lm", "has no masked-lm head; transformers gives it causal-lm"),
+        ("timm:vit_tiny_patch16_224", {"num_labels": "ten"}, "image-classification", "num_labels is 'ten'"),
     ],
 )
 def test_what_cannot_be_built_is_refused_by_name(
