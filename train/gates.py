@@ -47,9 +47,10 @@ def gate_start(settings: AttentionSettings) -> tuple[float, float]:
     below, above = bias, bias
     for _ in range(_ULPS_SEARCHED):
         for candidate in (above, below):
-            scale = torch.sigmoid(candidate).reciprocal()
-            if bool((torch.sigmoid(candidate.expand(_SIGMOID_PROBE).contiguous()) * scale == 1.0).all()):
-                return float(candidate), float(scale)
+            nearest = torch.sigmoid(candidate).reciprocal()
+            for scale in (nearest, torch.nextafter(nearest, torch.tensor(torch.inf))):  # rounded down, it can miss 1
+                if bool((torch.sigmoid(candidate.expand(_SIGMOID_PROBE).contiguous()) * scale == 1.0).all()):
+                    return float(candidate), float(scale)
         above = torch.nextafter(above, torch.tensor(torch.inf))
         below = torch.nextafter(below, torch.tensor(-torch.inf))
     raise AssertionError(f"no float32 start of exactly 1 near gate_init {settings.gate_init}")

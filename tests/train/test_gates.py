@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 import torch
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from train.attention_sites import SiteName
@@ -47,6 +47,7 @@ def test_a_gate_starts_at_gate_init_for_every_token_and_head(kind: GateKind, ini
     np.testing.assert_allclose(gate_BTH.detach().numpy(), init, rtol=1e-6)
 
 
+@example(init=0.7070529675391769)  # the nearest reciprocal misses 1 all around it
 @given(init=st.floats(0.01, 0.99))
 @settings(max_examples=60, deadline=None)
 def test_the_product_is_exactly_one_when_the_scale_is_the_inverse_of_the_start(init: float) -> None:
