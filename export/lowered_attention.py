@@ -129,7 +129,7 @@ class Context(nn.Module):
         return context_BTHd if gate_BTH is None else context_BTHd * gate_BTH.unsqueeze(-1)
 
 
-class LoweredGate(Gate):
+class LoweredGate(nn.Module):
     """A gate as ordinary linear layers: per-head weights laid out as one block matrix, ``sigmoid``, then the scale.
 
     Args:
@@ -138,7 +138,7 @@ class LoweredGate(Gate):
     """
 
     def __init__(self, gate: Gate, *, fold_scale: bool) -> None:
-        super(Gate, self).__init__()
+        super().__init__()
         weight_HI = gate.get_parameter("weight").detach()
         self.hidden = (
             linear_of(block_matrix(gate.hidden_weight.detach()), gate.hidden_bias.detach())

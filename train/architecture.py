@@ -9,7 +9,7 @@ from __future__ import annotations
 import difflib
 from collections.abc import Mapping
 from dataclasses import dataclass, fields, is_dataclass
-from typing import Any, Literal, cast, get_args
+from typing import Any, Literal, cast
 
 import torch
 from transformers import CONFIG_MAPPING, PreTrainedConfig, PreTrainedModel, TimmWrapperConfig
@@ -124,11 +124,3 @@ def _timm_config(name: str, values: Mapping[str, Any]) -> PreTrainedConfig:
         )
     config.num_labels = num_labels
     return config
-
-
-def count_parameters(model: torch.nn.Module) -> int:
-    """Parameters, tied ones once."""
-    return sum(parameter.numel() for parameter in model.parameters())
-
-
-TASK_HEADS: tuple[TaskHead, ...] = get_args(TaskHead)

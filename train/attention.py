@@ -66,7 +66,7 @@ def attach_attention(module: nn.Module, settings: AttentionSettings, gate: Gate 
 
 def _compute_gate(module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[Any, dict[str, Any]]:
     hidden_BTD = args[0] if args else kwargs["hidden_states"]
-    assert isinstance(module.gate, Gate)
+    assert isinstance(module.gate, nn.Module)
     return args, {**kwargs, "quiet_gate": module.gate(hidden_BTD, module.quiet_sites)}
 
 

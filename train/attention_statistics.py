@@ -30,6 +30,7 @@ from numpy.typing import NDArray
 from transformers import PreTrainedModel
 
 from train.attention_watch import AttentionView, view_attention
+from train.evaluation_mode import evaluation_mode
 from train.families import layers_of
 
 LOW_GATE = 0.1
@@ -99,13 +100,9 @@ def measure_attention(
     """
     delimiter_ids = torch.tensor(sorted(set(delimiters)), dtype=torch.int64)
     layers = [_LayerSums() for _ in layers_of(model)]
-    was_training = model.training
-    model.train(mode=False)
-    try:
+    with evaluation_mode(model):
         for batch in batches:
             view_attention(model, batch, lambda view: layers[view.layer].add(view, delimiter_ids))
-    finally:
-        model.train(mode=was_training)
     if not layers[0].num_sequences:
         raise ValueError("no token to measure: the batches are empty or hold padding alone")
     return _statistics(layers)

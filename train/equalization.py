@@ -48,7 +48,7 @@ def equalize(model: PreTrainedModel, batches: Sequence[Mapping[str, torch.Tensor
         ValueError: the family is another one, the attention has gates, or there is no text.
     """
     family, settings = family_of(model), settings_of(model)
-    if len(family.ffn_in) != 2 or not family.layer_tensors["ln_output.ffn"].in_next_layer:
+    if len(family.ffn_in) != 2 or not family.norms_before_blocks:
         raise ValueError(
             f"equalization takes models with norms before their blocks and gated FFNs; family '{family.name}' has others"
         )

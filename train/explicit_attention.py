@@ -75,7 +75,7 @@ def clipped_context(
     kept: int = KEPT_PROBABILITIES,
     block: int = BLOCK_PROBABILITIES,
 ) -> torch.Tensor:
-    """Context (B, H, T, d) of any softmax kind, to float rounding that of :func:`observed_probabilities`.
+    """Context (B, H, T, d): products with what :func:`observed_probabilities` gives, to float rounding.
 
     Args:
         query_BHTd: queries.
@@ -102,12 +102,12 @@ def clipped_context(
             scores_BHtS = scores_BHtS + mask
         if folded:
             threshold = -settings.clip_gamma / (1.0 - settings.clip_gamma)
-            kept_BHtS = F.softshrink(torch.softmax(scores_BHtS, dim=-1), threshold)  # of p >= 0: relu(p - t)
+            p_BHtS = F.softshrink(torch.softmax(scores_BHtS, dim=-1), threshold)  # of p >= 0: relu(p - t)
         else:
-            kept_BHtS = attention_probabilities(scores_BHtS, settings, num_keys=num_keys)
+            p_BHtS = attention_probabilities(scores_BHtS, settings, num_keys=num_keys)
         if dropout:
-            kept_BHtS = F.dropout(kept_BHtS, p=dropout)
-        return product_per_group(kept_BHtS, value_BGSd)
+            p_BHtS = F.dropout(p_BHtS, p=dropout)
+        return product_per_group(p_BHtS, value_BGSd)
 
     num_probabilities = B * H * T * S
     if num_probabilities <= kept:

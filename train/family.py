@@ -2,8 +2,8 @@
 
 Named tensors of a layer (``TensorKind``) mean the same in every family, whether its norms stand before a block or after
 it. ``attention_output`` and ``ffn_output`` are what the two output projections write, before dropout, ``ffn_inner`` what
-the second of them reads; ``residual_sum.*``
-are the sums of these with the stream; ``ln_output.*`` is what the norm that reads that sum makes of it. So
+the second of them reads; ``residual_sum.*`` are the sums of these with the stream; ``ln_output.*`` is what the norm that
+reads that sum makes of it. So
 ``ln_output.attention`` is what enters the FFN, and ``ln_output.ffn`` what enters the next layer's attention: with norms
 before the blocks it is made by the next layer's attention norm, after the last layer by the final norm. In the same
 way ``embedding_sum`` is the stream as it starts and ``embedding_ln_output`` what enters the first attention.
@@ -72,6 +72,8 @@ class Family:
     ffn_out: str
     ffn_width: str | None = "intermediate_size"
     """The config's name for the number of inner units; ``None`` where no single number says it."""
+    norms_before_blocks: bool
+    """``x + block(norm(x))``, or else ``norm(x + block(x))``."""
     attention_norm: str
     """LayerNorm or RMSNorm that belongs to the attention block, before or after it."""
     ffn_norm: str
@@ -87,35 +89,37 @@ class Family:
     """Whose attention modules do not ask transformers for their attention function, so that others take their place."""
     former_names: tuple[tuple[str, str], ...] = ()
     """Regular expressions for names of weights in older checkpoints, in the order in which they apply, and what to write instead."""
-    layer_tensors: Mapping[TensorKind, TensorPlace]
-    embedding_tensors: Mapping[TensorKind, TensorPlace]
 
+    @property
+    def layer_tensors(self) -> dict[TensorKind, TensorPlace]:
+        """Where the named tensors of a layer pass, in the order in which they arise."""
+        before = self.norms_before_blocks
+        return {
+            "attention_output": TensorPlace(path=self.output_projection, side="output"),
+            "residual_sum.attention": TensorPlace(path=self.ffn_norm if before else self.attention_norm, side="input"),
+            "ln_output.attention": TensorPlace(path=self.ffn_norm if before else self.attention_norm, side="output"),
+            "ffn_inner": TensorPlace(path=self.ffn_out, side="input"),
+            "ffn_output": TensorPlace(path=self.ffn_out, side="output"),
+            "residual_sum.ffn": TensorPlace(path="", side="output")
+            if before
+            else TensorPlace(path=self.ffn_norm, side="input"),
+            "ln_output.ffn": TensorPlace(
+                path=self.attention_norm if before else self.ffn_norm, side="output", in_next_layer=before
+            ),
+        }
 
-def post_norm_tensors(
-    *, output_projection: str, attention_norm: str, ffn_out: str, ffn_norm: str
-) -> dict[TensorKind, TensorPlace]:
-    """Places in a layer whose norms read the residual sums: ``x = norm(x + block(x))``."""
-    return {
-        "attention_output": TensorPlace(path=output_projection, side="output"),
-        "residual_sum.attention": TensorPlace(path=attention_norm, side="input"),
-        "ln_output.attention": TensorPlace(path=attention_norm, side="output"),
-        "ffn_inner": TensorPlace(path=ffn_out, side="input"),
-        "ffn_output": TensorPlace(path=ffn_out, side="output"),
-        "residual_sum.ffn": TensorPlace(path=ffn_norm, side="input"),
-        "ln_output.ffn": TensorPlace(path=ffn_norm, side="output"),
-    }
-
-
-def pre_norm_tensors(
-    *, output_projection: str, attention_norm: str, ffn_out: str, ffn_norm: str
-) -> dict[TensorKind, TensorPlace]:
-    """Places in a layer whose norms stand before the blocks: ``x = x + block(norm(x))``."""
-    return {
-        "attention_output": TensorPlace(path=output_projection, side="output"),
-        "residual_sum.attention": TensorPlace(path=ffn_norm, side="input"),
-        "ln_output.attention": TensorPlace(path=ffn_norm, side="output"),
-        "ffn_inner": TensorPlace(path=ffn_out, side="input"),
-        "ffn_output": TensorPlace(path=ffn_out, side="output"),
-        "residual_sum.ffn": TensorPlace(path="", side="output"),
-        "ln_output.ffn": TensorPlace(path=attention_norm, side="output", in_next_layer=True),
-    }
+    @property
+    def embedding_tensors(self) -> dict[TensorKind, TensorPlace]:
+        """Where the stream starts and what enters the first attention; paths from the base model."""
+        first = f"{self.layers}.0"
+        if self.norms_before_blocks:
+            return {
+                "embedding_sum": TensorPlace(path=first, side="input"),
+                "embedding_ln_output": TensorPlace(path=f"{first}.{self.attention_norm}", side="output"),
+            }
+        if self.embedding_norm is None:
+            return {"embedding_sum": TensorPlace(path=first, side="input")}
+        return {
+            "embedding_sum": TensorPlace(path=self.embedding_norm, side="input"),
+            "embedding_ln_output": TensorPlace(path=self.embedding_norm, side="output"),
+        }

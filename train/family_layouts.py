@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from train.family import Family, TensorPlace, post_norm_tensors, pre_norm_tensors
+from train.family import Family
 
 _BERT = Family(
     name="bert",
@@ -17,19 +17,10 @@ _BERT = Family(
     output_projection="attention.output.dense",
     ffn_in=("intermediate.dense",),
     ffn_out="output.dense",
+    norms_before_blocks=False,
     attention_norm="attention.output.LayerNorm",
     ffn_norm="output.LayerNorm",
     embedding_norm="embeddings.LayerNorm",
-    layer_tensors=post_norm_tensors(
-        output_projection="attention.output.dense",
-        attention_norm="attention.output.LayerNorm",
-        ffn_out="output.dense",
-        ffn_norm="output.LayerNorm",
-    ),
-    embedding_tensors={
-        "embedding_sum": TensorPlace(path="embeddings.LayerNorm", side="input"),
-        "embedding_ln_output": TensorPlace(path="embeddings.LayerNorm", side="output"),
-    },
 )
 
 _OPT = Family(
@@ -46,19 +37,10 @@ _OPT = Family(
     ffn_in=("fc1",),
     ffn_out="fc2",
     ffn_width="ffn_dim",
+    norms_before_blocks=True,
     attention_norm="self_attn_layer_norm",
     ffn_norm="final_layer_norm",
     final_norm="decoder.final_layer_norm",
-    layer_tensors=pre_norm_tensors(
-        output_projection="self_attn.out_proj",
-        attention_norm="self_attn_layer_norm",
-        ffn_out="fc2",
-        ffn_norm="final_layer_norm",
-    ),
-    embedding_tensors={
-        "embedding_sum": TensorPlace(path="decoder.layers.0", side="input"),
-        "embedding_ln_output": TensorPlace(path="decoder.layers.0.self_attn_layer_norm", side="output"),
-    },
 )
 
 # OPT-350m alone among the published sizes.
@@ -66,14 +48,8 @@ _OPT_POST_NORM = replace(
     _OPT,
     name="opt-post-norm",
     config_values={"do_layer_norm_before": False},
+    norms_before_blocks=False,
     final_norm=None,
-    layer_tensors=post_norm_tensors(
-        output_projection="self_attn.out_proj",
-        attention_norm="self_attn_layer_norm",
-        ffn_out="fc2",
-        ffn_norm="final_layer_norm",
-    ),
-    embedding_tensors={"embedding_sum": TensorPlace(path="decoder.layers.0", side="input")},
 )
 
 _LLAMA = Family(
@@ -89,19 +65,10 @@ _LLAMA = Family(
     output_projection="self_attn.o_proj",
     ffn_in=("mlp.gate_proj", "mlp.up_proj"),
     ffn_out="mlp.down_proj",
+    norms_before_blocks=True,
     attention_norm="input_layernorm",
     ffn_norm="post_attention_layernorm",
     final_norm="norm",
-    layer_tensors=pre_norm_tensors(
-        output_projection="self_attn.o_proj",
-        attention_norm="input_layernorm",
-        ffn_out="mlp.down_proj",
-        ffn_norm="post_attention_layernorm",
-    ),
-    embedding_tensors={
-        "embedding_sum": TensorPlace(path="layers.0", side="input"),
-        "embedding_ln_output": TensorPlace(path="layers.0.input_layernorm", side="output"),
-    },
 )
 
 _VIT = Family(
@@ -116,6 +83,7 @@ _VIT = Family(
     output_projection="attention.o_proj",
     ffn_in=("mlp.fc1",),
     ffn_out="mlp.fc2",
+    norms_before_blocks=True,
     attention_norm="layernorm_before",
     ffn_norm="layernorm_after",
     final_norm="layernorm",
@@ -130,16 +98,6 @@ _VIT = Family(
         (r"(layers\.\d+)\.intermediate\.dense\.", r"\1.mlp.fc1."),
         (r"(layers\.\d+)\.output\.dense\.", r"\1.mlp.fc2."),
     ),
-    layer_tensors=pre_norm_tensors(
-        output_projection="attention.o_proj",
-        attention_norm="layernorm_before",
-        ffn_out="mlp.fc2",
-        ffn_norm="layernorm_after",
-    ),
-    embedding_tensors={
-        "embedding_sum": TensorPlace(path="layers.0", side="input"),
-        "embedding_ln_output": TensorPlace(path="layers.0.layernorm_before", side="output"),
-    },
 )
 
 # timm's VisionTransformer, as transformers wraps it. Blocks with LayerScale multiply what the two output projections write
@@ -157,6 +115,7 @@ _TIMM_VIT = Family(
     ffn_in=("mlp.fc1",),
     ffn_out="mlp.fc2",
     ffn_width=None,
+    norms_before_blocks=True,
     attention_norm="norm1",
     ffn_norm="norm2",
     embedding_norm="norm_pre",
@@ -164,13 +123,6 @@ _TIMM_VIT = Family(
     patch_embedding="patch_embed",
     classifiers=("head", "head_dist"),
     replaced_attention="timm",
-    layer_tensors=pre_norm_tensors(
-        output_projection="attn.proj", attention_norm="norm1", ffn_out="mlp.fc2", ffn_norm="norm2"
-    ),
-    embedding_tensors={
-        "embedding_sum": TensorPlace(path="blocks.0", side="input"),
-        "embedding_ln_output": TensorPlace(path="blocks.0.norm1", side="output"),
-    },
 )
 
 FAMILIES: tuple[Family, ...] = (_BERT, _OPT, _OPT_POST_NORM, _LLAMA, _VIT, _TIMM_VIT)

@@ -16,6 +16,7 @@ Shapes: B batch, T tokens, D hidden size, H heads, d = D / H features of a head,
 from __future__ import annotations
 
 import math
+from abc import ABC, abstractmethod
 
 import torch
 from torch import nn
@@ -56,7 +57,7 @@ def gate_start(settings: AttentionSettings) -> tuple[float, float]:
     raise AssertionError(f"no float32 start of exactly 1 near gate_init {settings.gate_init}")
 
 
-class Gate(nn.Module):
+class Gate(nn.Module, ABC):
     """What every gate shares: the start, the scale and the sigmoid.
 
     Attributes:
@@ -72,9 +73,9 @@ class Gate(nn.Module):
         self.bias = nn.Parameter(torch.full((num_heads,), bias))
         self.register_buffer("scale", torch.tensor(scale))
 
+    @abstractmethod
     def logits(self, hidden_BTD: torch.Tensor, sites: SiteFunction | None) -> torch.Tensor:
         """Input of the sigmoid, (B, T, H)."""
-        raise NotImplementedError
 
     def forward(self, hidden_BTD: torch.Tensor, sites: SiteFunction | None = None) -> torch.Tensor:
         """Factor on each head's context, ``scale * sigmoid(logits)``.

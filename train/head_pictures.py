@@ -18,6 +18,7 @@ from numpy.typing import NDArray
 from transformers import PreTrainedModel
 
 from train.attention_watch import AttentionView, view_attention
+from train.evaluation_mode import evaluation_mode
 from train.families import layers_of, num_heads_of
 
 FloatArray = NDArray[np.float64]
@@ -89,12 +90,8 @@ def picture_sequence(
         if view.gate is not None:
             gates.append(view.gate[0].double().cpu().numpy().T)
 
-    was_training = model.training
-    model.train(mode=False)
-    try:
+    with evaluation_mode(model):
         view_attention(model, batch, keep)
-    finally:
-        model.train(mode=was_training)
     return SequencePicture(heads=tuple(wanted[place] for place in heads), gates=np.stack(gates) if gates else None)
 
 

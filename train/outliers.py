@@ -18,6 +18,7 @@ import numpy as np
 import torch
 from transformers import PreTrainedModel
 
+from train.evaluation_mode import evaluation_mode
 from train.families import TensorKind
 from train.named_tensors import kind_of, named_tensors
 from train.outlier_report import OutlierReport, TensorOutliers
@@ -49,23 +50,18 @@ def measure_outliers(
     measures: dict[str, _Measure] = {}
     num_sequences = num_tokens = 0
     device = next(model.parameters()).device
-    was_training = model.training
-    model.train(mode=False)
-    try:
-        with torch.inference_mode(), named_tensors(model, kinds=kinds) as tensors:
-            for batch in batches:
-                inputs = {name: value.to(device) for name, value in batch.items()}
-                model(**inputs)
-                keep_BT = torch.empty(0, 0)
-                for name, tensor_BTD in tensors.items():
-                    keep_BT = real_tokens(inputs, tensor_BTD)
-                    measure = measures.setdefault(name, _Measure(name, tensor_BTD.shape[-1]))
-                    measure.update(tensor_BTD, keep_BT, inputs.get("input_ids"))
-                num_sequences += int(keep_BT.any(dim=1).sum())
-                num_tokens += int(keep_BT.sum())
-                tensors.clear()
-    finally:
-        model.train(mode=was_training)
+    with evaluation_mode(model), torch.inference_mode(), named_tensors(model, kinds=kinds) as tensors:
+        for batch in batches:
+            inputs = {name: value.to(device) for name, value in batch.items()}
+            model(**inputs)
+            keep_BT = torch.empty(0, 0)
+            for name, tensor_BTD in tensors.items():
+                keep_BT = real_tokens(inputs, tensor_BTD)
+                measure = measures.setdefault(name, _Measure(name, tensor_BTD.shape[-1]))
+                measure.update(tensor_BTD, keep_BT, inputs.get("input_ids"))
+            num_sequences += int(keep_BT.any(dim=1).sum())
+            num_tokens += int(keep_BT.sum())
+            tensors.clear()
     if num_tokens == 0:
         raise ValueError("no token to measure: the batches are empty or hold padding alone")
     return OutlierReport(

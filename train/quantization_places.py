@@ -32,7 +32,8 @@ PROFILE_NAMES: tuple[ProfileName, ...] = get_args(ProfileName)
 
 _PAPER_SITES: tuple[SiteName, ...] = ("gate_hidden", "gate", "scores", "probabilities", "values_mixed", "context")
 _ACTIVATION_MODULES = ("torch.nn.modules.activation", "transformers.activations", "timm.layers.activations")
-_SMALLEST_GEMM = 16  # tensorrt: linear layers with fewer input or output features stay float
+SMALLEST_GEMM = 16
+"""``tensorrt``: linear layers with fewer input or output features stay float."""
 
 Side = Literal["input", "output", "stream"]
 """``stream``: the input, exchanged in place so that its other readers see the exchanged values too."""
@@ -130,7 +131,7 @@ def _tensorrt(module: nn.Module, flow: _Flow) -> tuple[list[Side], list[str]]:
         return ["input"], ["weight"]
     if not isinstance(module, nn.Linear):
         return [], []
-    if min(module.in_features, module.out_features) < _SMALLEST_GEMM:
+    if min(module.in_features, module.out_features) < SMALLEST_GEMM:
         return [], []
     return ["input"], ["weight"]
 
@@ -180,7 +181,7 @@ def _trace(model: PreTrainedModel, batch: Mapping[str, torch.Tensor]) -> _Flow:
 def _stream_norms(model: PreTrainedModel) -> list[nn.Module]:
     """The layers' norms where they stand before the blocks: the attention's sum is read by the FFN's norm."""
     family = family_of(model)
-    if family.layer_tensors["residual_sum.attention"].path != family.ffn_norm:
+    if not family.norms_before_blocks:
         return []
     return [norm for layer in layers_of(model) for norm in (layer.attention_norm, layer.ffn_norm)]
 

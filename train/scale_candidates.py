@@ -21,7 +21,7 @@ _STRENGTHS = (0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9)
 _QUANTILES = (0.5, 0.8, 0.9, 0.97, 0.99)
 _SMALLEST_SHARE = 1e-4
 """Of the largest channel: smaller ones count as that, a dead channel asks for no scale of its own."""
-_RANGE_SHARES = (1.0, 0.9, 0.8, 0.7, 0.6, 0.5, 0.4, 0.3, 0.2)
+RANGE_SHARES = (1.0, 0.9, 0.8, 0.7, 0.6, 0.5, 0.4, 0.3, 0.2)
 """Shares of ``max|w|`` tried as the range of a weight."""
 _TINY = 1e-30
 
@@ -89,7 +89,7 @@ def rounded_input(
 def rounded_weight(weight_OI: torch.Tensor, power_I: torch.Tensor) -> torch.Tensor:
     """A weight on the 8-bit grid, of some shares of its range, with the least error weighed by the input's power."""
     best, least = weight_OI, float("inf")
-    for share in _RANGE_SHARES:
+    for share in RANGE_SHARES:
         limit = float(weight_OI.abs().max()) * share
         grid = weight_grid(torch.tensor([limit]), bits=8, method="minmax")
         rounded_OI = grid.fake_quantize(weight_OI)

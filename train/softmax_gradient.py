@@ -34,6 +34,7 @@ from torch import nn
 from transformers import PreTrainedModel
 
 from train.attention_sites import SiteName, attention_sites
+from train.evaluation_mode import evaluation_mode
 from train.families import layers_of
 from train.outliers import real_tokens
 
@@ -105,14 +106,10 @@ def softmax_gradients(
         raise ValueError("the model has one layer: no softmax stands above an FFN")
     sums = [_Sums() for _ in layers[1:]]
     device = next(model.parameters()).device
-    was_training = model.training
-    model.train(mode=False)
-    try:
+    with evaluation_mode(model):
         for batch in batches:
             inputs = {name: tensor.to(device) for name, tensor in batch.items()}
             _add_batch(model, inputs, loss, sums)
-    finally:
-        model.train(mode=was_training)
     if not sums[0].num_sequences:
         raise ValueError("no token to measure: the batches are empty or hold padding alone")
     return [

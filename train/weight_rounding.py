@@ -25,14 +25,14 @@ from transformers import PreTrainedModel
 
 from train.families import layers_of
 from train.linear_inputs import observe_linear_inputs, readers_of
+from train.quantization_places import SMALLEST_GEMM
 from train.quantizer import check_bits
+from train.scale_candidates import RANGE_SHARES
 
 _DAMPING = 0.01
 """Of the mean second moment, added to each: features that texts hardly used must not be bent to fit noise."""
 _BLOCK = 64
 """Columns whose corrections are spread over the rest at once."""
-_RANGE_SHARES = (1.0, 0.9, 0.8, 0.7, 0.6, 0.5, 0.4, 0.3, 0.2)
-_SMALLEST_GEMM = 16  # smaller linear layers stay float in the profile 'tensorrt'
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -70,7 +70,7 @@ def round_weights(
     rounded: dict[str, RoundedWeight] = {}
     for layer in layers_of(model):
         for linear in (linear for readers in readers_of(layer) for linear in readers):
-            if min(linear.weight.shape) >= _SMALLEST_GEMM:
+            if min(linear.weight.shape) >= SMALLEST_GEMM:
                 rounded[f"{names[linear]}.weight"] = round_weight_(
                     linear.weight.detach(), inputs[linear].moments, bits=bits
                 )
@@ -92,7 +92,7 @@ def round_weight_(weight_OI: torch.Tensor, moments_II: torch.Tensor, *, bits: in
         return RoundedWeight(nearest=0.0, compensated=0.0, range_share=1.0)
     errors = {
         share: _error(_nearest(weight_OI, share * largest / levels, levels) - weight_OI, moments_II)
-        for share in _RANGE_SHARES
+        for share in RANGE_SHARES
     }
     share = min(errors, key=lambda candidate: errors[candidate])
     step = share * largest / levels

@@ -10,7 +10,7 @@ import torch
 
 from quietformer.recipe import demo_recipe_path, load_recipe
 from quietformer.training_setup import describe
-from train.architecture import build_model, count_parameters
+from train.architecture import build_model
 
 RECIPES = demo_recipe_path().parent
 _LAYER = 12 * 768**2 + 13 * 768
@@ -44,7 +44,7 @@ def test_a_vanilla_model_has_as_many_parameters_as_the_published_one(name: str) 
     with torch.device("meta"):
         model = build_model(describe(recipe, recipe.model.config), recipe.attention.settings(), seed=0)
     assert {parameter.device.type for parameter in model.parameters()} == {"meta"}
-    assert count_parameters(model) == PARAMETERS[name]
+    assert model.num_parameters() == PARAMETERS[name]
 
 
 @pytest.mark.parametrize("name", PARAMETERS)
@@ -58,7 +58,7 @@ def test_every_arm_that_the_head_names_builds_with_its_gates_and_norms(name: str
         settings = recipe.attention.settings()
         with torch.device("meta"):
             model = build_model(describe(recipe, recipe.model.config), settings, seed=0)
-        added = count_parameters(model) - PARAMETERS[name]
+        added = model.num_parameters() - PARAMETERS[name]
         if settings.gate == "none" and not settings.patch_norm:
             assert added == 0, overrides
         else:

@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from train.architecture import ModelDescription, build_model, count_parameters
+from train.architecture import ModelDescription, build_model
 from train.convert import settings_of
 from train.settings import AttentionSettings
 
@@ -20,7 +20,6 @@ def test_a_described_model_is_converted_and_a_function_of_its_seed() -> None:
         assert torch.equal(a, b), name
     differ = [name for name, a in one.state_dict().items() if not torch.equal(a, other.state_dict()[name])]
     assert "bert.embeddings.word_embeddings.weight" in differ
-    assert count_parameters(one) == sum(p.numel() for p in set(one.parameters()))
 
 
 def test_building_leaves_the_callers_generator_alone() -> None:
