@@ -1,9 +1,6 @@
 """Training on a labelled task: it learns, resumes exactly with dropout and fresh masks, and is measured while it runs."""
 
 import json
-import os
-import subprocess
-import sys
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -13,6 +10,7 @@ import pytest
 import torch
 from transformers import PreTrainedModel
 
+from tests.train.two_processes import run_in_two_processes
 from train.architecture import ModelDescription, build_model
 from train.learning import learn
 from train.loop import TrainingResult, default_accelerator
@@ -25,7 +23,6 @@ from train.settings import AttentionSettings
 from train.token_windows import TokenWindows, spread_windows
 from train.validation import Validation, ValidationSettings
 
-ROOT = Path(__file__).parents[2]
 MASKING = Masking(mask_id=2, special_ids=(0, 1, 2), vocab_size=40)
 SETTINGS = LoopSettings(
     steps=8, batch_size=4, learning_rate=5e-3, warmup_steps=2, evaluate_every=4, checkpoint_every=3, seed=1
@@ -135,28 +132,11 @@ def test_a_penalty_without_weight_is_refused(tmp_path: Path) -> None:
 
 @pytest.mark.slow
 def test_two_processes_have_the_loss_curve_of_one_with_the_same_batch(tmp_path: Path) -> None:
-    settings = "replace(t.SETTINGS, log_every=1, checkpoint_every=0)"
-    script = tmp_path / "train_tiny.py"
-    script.write_text(
-        "import sys; from pathlib import Path; from dataclasses import replace\n"
-        f"sys.path.insert(0, {str(ROOT)!r})\n"
-        "from tests.train import test_learning as t\n"
-        "from accelerate import PartialState\n"
-        f"t.train_masked_lm(Path(sys.argv[1]), {settings}, dropout=0.0)\n"
-        "state = PartialState()\n"
-        "assert state.num_processes == 2\n"
-        "state.destroy_process_group()\n"
+    run_in_two_processes(
+        tmp_path,
+        "from tests.train import test_learning as t",
+        "t.train_masked_lm(out / 'two', replace(t.SETTINGS, log_every=1, checkpoint_every=0), dropout=0.0)",
     )
-    # On a CPU `accelerate launch` wants MPI; torchrun sets the same variables as it does for GPUs.
-    launcher = ["torch.distributed.run", "--standalone", "--nproc_per_node", "2"]
-    done = subprocess.run(
-        [sys.executable, "-m", *launcher, str(script), str(tmp_path / "two")],
-        env=os.environ | {"OMP_NUM_THREADS": "1", "ACCELERATE_USE_CPU": "true"},
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    assert done.returncode == 0, done.stderr[-3000:]
     train_masked_lm(tmp_path / "one", replace(SETTINGS, checkpoint_every=0), dropout=0.0)
     curves = [
         [json.loads(line) for line in (tmp_path / name / "log.jsonl").read_text().splitlines()]

@@ -1,7 +1,6 @@
 """The training loop: exact resume, best state, early stop, accumulation, several processes."""
 
 import json
-import os
 import signal
 import subprocess
 import sys
@@ -15,13 +14,13 @@ import torch
 from accelerate.state import AcceleratorState
 from torch import nn
 
+from tests.train.two_processes import ROOT, run_in_two_processes
 from train.loop import TrainingResult, default_accelerator, run_training
 from train.loop_settings import LoopSettings
 from train.optimizer_update import Outcome, parameter_groups
 from train.progress import Evaluation, SilentProgress, StepReport
 from train.text_batches import Batch, TextBatches
 
-ROOT = Path(__file__).parents[2]
 SETTINGS = LoopSettings(
     steps=12,
     batch_size=4,
@@ -197,30 +196,13 @@ def test_accumulated_parts_equal_the_whole_batch(tmp_path: Path) -> None:
 
 @pytest.mark.slow
 def test_two_processes_train_like_one(tmp_path: Path) -> None:
-    settings = "replace(t.SETTINGS, dropout=False, clip_norm=None)"
-    script = tmp_path / "train_tiny.py"
-    script.write_text(
-        "import sys; from pathlib import Path; from dataclasses import replace\n"
-        f"sys.path.insert(0, {str(ROOT)!r})\n"
-        "from tests.train import test_loop as t\n"
-        "from safetensors.torch import save_file\n"
-        "from accelerate import PartialState\n"
-        f"model, result = t._run(Path(sys.argv[1]), {settings})\n"
-        "state = PartialState()\n"
-        "assert state.num_processes == 2\n"
-        "save_file(dict(model.state_dict()), sys.argv[1] + f'/rank{state.process_index}.safetensors')\n"
-        "state.destroy_process_group()\n"
+    run_in_two_processes(
+        tmp_path,
+        "from safetensors.torch import save_file",
+        "from tests.train import test_loop as t",
+        "model, _ = t._run(out / 'two', replace(t.SETTINGS, dropout=False, clip_norm=None))",
+        "save_file(dict(model.state_dict()), out / f'two/rank{PartialState().process_index}.safetensors')",
     )
-    # On a CPU `accelerate launch` wants MPI; torchrun sets the same variables as it does for GPUs.
-    launcher = ["torch.distributed.run", "--standalone", "--nproc_per_node", "2"]
-    done = subprocess.run(
-        [sys.executable, "-m", *launcher, str(script), str(tmp_path / "two")],
-        env=os.environ | {"OMP_NUM_THREADS": "1", "ACCELERATE_USE_CPU": "true"},
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    assert done.returncode == 0, done.stderr[-3000:]
     one, _ = _run(tmp_path / "one", replace(SETTINGS, dropout=False, clip_norm=None))
     from safetensors.torch import load_file
 
