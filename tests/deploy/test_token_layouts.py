@@ -70,6 +70,7 @@ def test_every_observed_tensor_of_a_gated_graph_has_a_layout(tmp_path: Path) -> 
         ([(1, 5, 8), (1, 7, 8)], TensorLayout(batched=False, axes=(1, None, 8))),
         ([(5, 8), (7, 8)], TensorLayout(batched=False, axes=(None, 8))),
         ([(6, 8), (6, 8)], TensorLayout(batched=False, axes=(6, 8))),
+        ([(2, 6, 8), (3, 8, 8)], TensorLayout(batched=True, axes=(None, 8), stored=(1,))),
     ],
 )
 def test_merged_and_missing_batch_axes_are_understood(shapes: list[tuple[int, ...]], expected: TensorLayout) -> None:
@@ -78,7 +79,7 @@ def test_merged_and_missing_batch_axes_are_understood(shapes: list[tuple[int, ..
 
 def test_a_size_that_follows_nothing_is_an_error_that_names_the_tensor() -> None:
     with pytest.raises(ValueError, match=r"cannot tell which axes of tensor 't' hold tokens: its shape is \(2, 6\)"):
-        layout_from_shapes("t", [(2, 6), (3, 8)], RUNS)
+        layout_from_shapes("t", [(2, 6), (3, 9)], RUNS)
 
 
 @pytest.mark.parametrize(
