@@ -14,9 +14,9 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from deploy.machine import machine_facts
+from deploy.measuring.machine import machine_facts
 from quietformer.pipeline import run_stages
-from quietformer.recipe import demo_recipe_path, load_recipe
+from quietformer.recipe.recipe import demo_recipe_path, load_recipe
 from quietformer.stages.layout import COMPARISON, RETROFIT_RESULT, outliers
 from quietformer.stages.other_arms import record_arm, write_other_arms
 from quietformer.stages.write_report import REPORT_PAGE

@@ -20,19 +20,19 @@ import torch
 from tokenizers import Tokenizer
 from transformers import PreTrainedModel
 
+from deploy.data.text_data import read_texts
 from deploy.files import write_atomically
-from deploy.text_data import read_texts
-from train.causal_lm import CausalLm
-from train.checkpoint import load
-from train.checkpoint_location import resolve_checkpoint
-from train.convert import convert
-from train.equalization import equalize
-from train.fake_quant import simulated
-from train.prefix_tokens import store_prefix, try_prefixes
-from train.settings import AttentionSettings
-from train.text_batches import Batch
-from train.tokenizer_file import tokenizer_file
-from train.weight_rounding import round_weights
+from train.attention.settings import AttentionSettings
+from train.batches.text_batches import Batch
+from train.checkpoints.checkpoint import load
+from train.checkpoints.checkpoint_location import resolve_checkpoint
+from train.checkpoints.tokenizer_file import tokenizer_file
+from train.conversion.convert import convert
+from train.conversion.prefix_tokens import store_prefix, try_prefixes
+from train.objectives.causal_lm import CausalLm
+from train.simulation.fake_quant import simulated
+from train.weights.equalization import equalize
+from train.weights.weight_rounding import round_weights
 
 _CANDIDATES = ("\n", ".\n", "<|im_start|>", "<|im_start|>\n")
 _ROWS_OF_A_BATCH = 2

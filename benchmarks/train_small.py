@@ -22,9 +22,9 @@ from statistics import mean, stdev
 from typing import Any
 
 from deploy.files import write_atomically
-from deploy.machine import machine_facts
+from deploy.measuring.machine import machine_facts
 from quietformer.pipeline import run_stages
-from quietformer.recipe import Recipe, demo_recipe_path, load_recipe
+from quietformer.recipe.recipe import Recipe, demo_recipe_path, load_recipe
 from quietformer.stages.layout import COMPARISON, TRAIN_LOG, TRAIN_RESULT
 from quietformer.whole_run import all_stages, learning_stages
 

@@ -21,11 +21,11 @@ import torch
 from torch.profiler import ProfilerActivity, profile
 from transformers import BertConfig, BertForMaskedLM
 
-from deploy.latency_statistics import bootstrap_speed_up
-from deploy.machine import machine_facts
-from train.convert import convert
-from train.explicit_attention import clipped_context
-from train.settings import AttentionSettings
+from deploy.measuring.latency_statistics import bootstrap_speed_up
+from deploy.measuring.machine import machine_facts
+from train.attention.explicit_attention import clipped_context
+from train.attention.settings import AttentionSettings
+from train.conversion.convert import convert
 
 SETTINGS: dict[str, AttentionSettings | None] = {
     "eager": None,

@@ -15,8 +15,8 @@ from typing import Any
 import numpy as np
 
 from calibration_data.sets import find_set, set_texts
-from deploy.calibration_subset import calibration_batches, preprocessing_identity
-from deploy.encoding import INPUT_NAMES, TextEncoder
+from deploy.calibration.calibration_subset import calibration_batches, preprocessing_identity
+from deploy.data.encoding import INPUT_NAMES, TextEncoder
 from deploy.files import atomic_path, refuse_existing, sha256_file, write_atomically
 
 

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from calibration_data.docstrings import collect_sentences
-from deploy.text_data import data_identity, read_texts
+from deploy.data.text_data import data_identity, read_texts
 
 DOCSTRINGS = "docstrings"
 SAMPLE = "sample"

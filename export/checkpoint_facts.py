@@ -10,10 +10,10 @@ import torch
 from torch import nn
 from transformers import PreTrainedModel
 
-from deploy.graph_info import Pooling, Task
-from train.checkpoint import read_pooling
-from train.families import family_of
-from train.tokenizer_file import tokenizer_file
+from deploy.graphs.graph_info import Pooling, Task
+from train.checkpoints.checkpoint import read_pooling
+from train.checkpoints.tokenizer_file import tokenizer_file
+from train.families.known_families import family_of
 
 _HEADS: dict[str, tuple[Task, str]] = {
     "Model": ("feature-extraction", "last_hidden_state"),

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import onnx
 
-from deploy.graph_index import GraphIndex
+from deploy.graphs.graph_index import GraphIndex
 from export.lowered_attention import folds_clip
 from export.lowering import LoweredModel
 from export.pixel_interface import PixelInterface

@@ -9,8 +9,8 @@ import onnx
 import onnx_ir as ir
 from onnx_ir.passes import common
 
-from deploy.graph_writing import checked_before_replacing
-from deploy.model_hash import model_sha256
+from deploy.graphs.graph_writing import checked_before_replacing
+from deploy.graphs.model_hash import model_sha256
 
 _PRODUCER = "quietformer"
 
@@ -26,7 +26,7 @@ def to_proto(model: ir.Model) -> onnx.ModelProto:
 
 
 def written_sha256(model: onnx.ModelProto) -> str:
-    """Hash that :func:`deploy.model_hash.model_sha256` gives for the graph once it is written, whatever its name."""
+    """Hash that :func:`deploy.graphs.model_hash.model_sha256` gives for the graph once it is written, whatever its name."""
     with TemporaryDirectory(prefix="quietformer-") as folder:
         path = Path(folder) / "model.onnx"
         with checked_before_replacing(model, path):

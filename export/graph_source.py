@@ -12,13 +12,13 @@ from pathlib import Path
 import torch
 from transformers import PreTrainedModel
 
-from deploy.graph_info import TOKENIZER_FILE, GraphInfo
-from deploy.image_preprocessing import PREPROCESSOR_FILE, preprocessor_file
+from deploy.data.image_preprocessing import PREPROCESSOR_FILE, preprocessor_file
+from deploy.graphs.graph_info import TOKENIZER_FILE, GraphInfo
 from export.checkpoint_facts import read_bare_tokenizer, read_facts
 from export.image_facts import read_image_facts
 from export.pixel_interface import PixelInterface
 from export.tracing import GraphInterface
-from train.families import family_of, layers_of
+from train.families.known_families import family_of, layers_of
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

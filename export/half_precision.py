@@ -14,7 +14,7 @@ import numpy as np
 import onnx
 import onnx_ir as ir
 
-from deploy.graph_info import GraphInfo
+from deploy.graphs.graph_info import GraphInfo
 from export.float_islands import Islands, find_islands, is_float
 from export.graph_files import to_proto, written_sha256
 

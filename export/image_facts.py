@@ -9,10 +9,10 @@ from pathlib import Path
 import torch
 from transformers import PreTrainedModel
 
-from deploy.graph_info import Task
-from deploy.image_encoding import PIXEL_INPUT, ImageEncoder
-from deploy.image_preprocessing import read_image_encoder
-from train.families import layers_of
+from deploy.data.image_encoding import PIXEL_INPUT, ImageEncoder
+from deploy.data.image_preprocessing import read_image_encoder
+from deploy.graphs.graph_info import Task
+from train.families.known_families import layers_of
 
 _HEADS: dict[str, tuple[Task, str]] = {
     "Model": ("image-feature-extraction", "last_hidden_state"),

@@ -16,10 +16,10 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from train.attention import MASK_VALUE
-from train.gates import Gate, MlpGate, block_matrix
-from train.prefix import prefix_of
-from train.settings import AttentionSettings
+from train.attention.gates import Gate, MlpGate, block_matrix
+from train.attention.quiet_attention import MASK_VALUE
+from train.attention.settings import AttentionSettings
+from train.attention.stored_prefix import prefix_of
 
 
 class Scores(nn.Module):

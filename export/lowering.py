@@ -29,11 +29,11 @@ from export.lowered_attention import (
     lowered_attention,
     lowered_probabilities,
 )
-from train.convert import settings_of
-from train.families import LayerModules, Projection, family_of, layers_of
-from train.gates import Gate
-from train.prefix import prefix_of
-from train.settings import AttentionSettings
+from train.attention.gates import Gate
+from train.attention.settings import AttentionSettings
+from train.attention.stored_prefix import prefix_of
+from train.conversion.convert import settings_of
+from train.families.known_families import LayerModules, Projection, family_of, layers_of
 
 Lowering = Literal["folded", "literal"]
 LOWERINGS: tuple[Lowering, ...] = ("folded", "literal")

@@ -12,7 +12,7 @@ import torch
 from torch import Tensor, nn
 from transformers import PreTrainedModel
 
-from deploy.image_encoding import PIXEL_INPUT
+from deploy.data.image_encoding import PIXEL_INPUT
 
 _TRACED_BATCH = 2
 _CHANNELS = 3

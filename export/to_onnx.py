@@ -7,7 +7,7 @@ The graph of one that reads tokens has inputs ``input_ids``, ``attention_mask`` 
 (batch, length), and one output: ``last_hidden_state`` (batch, length, hidden) of a bare model, ``logits`` of a masked or
 causal language model (batch, length, vocabulary) or of a classifier (batch, classes). Of a decoder it is one whole forward
 pass, for scoring and embedding text: the graph has no cache of keys and values. ``tokenizer.json`` lies beside it, and
-:class:`deploy.graph_info.GraphInfo` inside it. The same checkpoint and options give the same bytes.
+:class:`deploy.graphs.graph_info.GraphInfo` inside it. The same checkpoint and options give the same bytes.
 """
 
 from __future__ import annotations
@@ -21,8 +21,8 @@ from typing import Literal, get_args
 import onnx_ir as ir
 
 from deploy.files import refuse_existing, write_atomically
-from deploy.graph_writing import checked_before_replacing
-from deploy.model_hash import model_sha256
+from deploy.graphs.graph_writing import checked_before_replacing
+from deploy.graphs.model_hash import model_sha256
 from export.checkpoint_facts import integer_type
 from export.checks import check_attention, check_interface, check_mask, check_operators
 from export.graph_cleanup import clean_up, lower_opset
@@ -34,7 +34,7 @@ from export.lowering import LoweredModel, Lowering, lower, undo_chunking
 from export.parity import Parity, check_parity
 from export.pixel_interface import PixelInterface
 from export.tracing import MODEL_SCOPE, GraphInterface, trace
-from train.checkpoint import checkpoint_sha256, load
+from train.checkpoints.checkpoint import checkpoint_sha256, load
 
 OPSETS = range(17, 24)
 """Accepted operator sets. ``Gelu`` is one operator from 20 on; below it is written out."""
@@ -81,8 +81,8 @@ def export_checkpoint(
     """Export a checkpoint to ONNX.
 
     Args:
-        checkpoint: folder, as :func:`train.checkpoint.load` reads it, with a ``tokenizer.json`` or what says how images are
-            prepared (:mod:`deploy.image_preprocessing`).
+        checkpoint: folder, as :func:`train.checkpoints.checkpoint.load` reads it, with a ``tokenizer.json`` or what says how images are
+            prepared (:mod:`deploy.data.image_preprocessing`).
         out: the graph to write; ``tokenizer.json`` goes beside it.
         length: static length in tokens; by default the length is dynamic. The batch always is, the size of images never.
         lowering: ``folded`` puts scales into weights, ``literal`` writes clipped softmax and gates as defined.

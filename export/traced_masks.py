@@ -11,7 +11,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor, nn
 
-from train.attention import MASK_VALUE
+from train.attention.quiet_attention import MASK_VALUE
 
 
 class BoundedMask(nn.Module):

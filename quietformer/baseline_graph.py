@@ -7,7 +7,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
-from deploy.graph_info import GraphInfo
+from deploy.graphs.graph_info import GraphInfo
 from quietformer.progress import Job
 
 

@@ -8,8 +8,8 @@ from __future__ import annotations
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from deploy.cuda_devices import cuda_devices
-from deploy.machine import INSTRUCTION_SETS, MachineFacts, machine_facts
+from deploy.backends.cuda_devices import cuda_devices
+from deploy.measuring.machine import INSTRUCTION_SETS, MachineFacts, machine_facts
 from quietformer.extras import is_installed
 
 

@@ -12,11 +12,11 @@ from deploy.backends.engine_contents import graph_contents
 from deploy.backends.engine_report import ENGINE_FILE, REPORT_FILE, EngineReport
 from deploy.backends.engine_settings import EngineSettings
 from deploy.backends.tensorrt_dialect import load_dialect
-from deploy.calibration_cache import CalibrationCache
+from deploy.calibration.calibration_cache import CalibrationCache
 from deploy.files import refuse_existing
-from deploy.graph_structure import read_structure
-from deploy.quantize import quantize
-from deploy.shapes import parse_shapes
+from deploy.graphs.graph_structure import read_structure
+from deploy.graphs.shapes import parse_shapes
+from deploy.quantization.quantize import quantize
 from quietformer.progress import Job
 
 _USUAL_SHAPES = ("1x1", "1x128", "8x512")

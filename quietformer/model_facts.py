@@ -10,7 +10,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 from quietformer.report.content import ModelFacts
-from train.checkpoint_files import checkpoint_sha256, is_gguf, read_config_file, weight_files
+from train.checkpoints.checkpoint_files import checkpoint_sha256, is_gguf, read_config_file, weight_files
 
 _HEADER_LENGTH = struct.Struct("<Q")
 """A safetensors file starts with the length of its JSON header."""
@@ -50,7 +50,7 @@ def model_facts(checkpoint: Path, *, source: str) -> ModelFacts:
 def _shapes_in(file: Path) -> dict[str, list[int]]:
     if not is_gguf(file):
         return tensor_shapes(file)
-    from train.gguf_checkpoint import gguf_tensor_shapes  # noqa: PLC0415  # imports transformers
+    from train.checkpoints.gguf_checkpoint import gguf_tensor_shapes  # noqa: PLC0415  # imports transformers
 
     return gguf_tensor_shapes(file)
 

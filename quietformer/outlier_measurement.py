@@ -8,18 +8,18 @@ from typing import Any
 
 import numpy as np
 
-from deploy.encoding import TextEncoder
-from deploy.image_data import LabelledImage
-from deploy.image_preprocessing import read_image_encoder
-from quietformer.graph_text import USUAL_LENGTH
+from deploy.data.encoding import TextEncoder
+from deploy.data.image_data import LabelledImage
+from deploy.data.image_preprocessing import read_image_encoder
+from quietformer.graph_data.graph_text import USUAL_LENGTH
 from quietformer.progress import Job
-from train.checkpoint import load
-from train.checkpoint_files import read_positions
-from train.image_batches import LabelledPixels, sequential_image_batches
-from train.outlier_report import OutlierReport
-from train.outliers import measure_outliers
-from train.text_batches import sequential_batches
-from train.tokenizer_file import tokenizer_file
+from train.batches.image_batches import LabelledPixels, sequential_image_batches
+from train.batches.text_batches import sequential_batches
+from train.checkpoints.checkpoint import load
+from train.checkpoints.checkpoint_files import read_positions
+from train.checkpoints.tokenizer_file import tokenizer_file
+from train.observation.outlier_report import OutlierReport
+from train.observation.outliers import measure_outliers
 
 
 def measure_checkpoint(

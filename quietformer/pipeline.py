@@ -28,7 +28,7 @@ from quietformer.manifest import (
     tool_versions,
 )
 from quietformer.progress import progress, say
-from quietformer.recipe import Recipe
+from quietformer.recipe.recipe import Recipe
 from quietformer.stages.layout import RECIPE_FILE
 from quietformer.stages.stage import Run, Stage
 

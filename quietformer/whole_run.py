@@ -7,10 +7,10 @@ from pathlib import Path
 
 import typer
 
-from deploy.bench import shape_text
+from deploy.measuring.bench import shape_text
 from quietformer.gate import GateFailedError
 from quietformer.pipeline import run_stages
-from quietformer.recipe import Recipe
+from quietformer.recipe.recipe import Recipe
 from quietformer.report.content import load_report
 from quietformer.report.story import story, verdict
 from quietformer.report.tables import story_table

@@ -9,9 +9,9 @@ import torch
 from transformers import PreTrainedModel
 from transformers.models.auto.modeling_auto import MODEL_FOR_SEQUENCE_CLASSIFICATION_MAPPING
 
-from train.checkpoint import load
-from train.convert import CONFIG_KEY, attach_settings, convert, settings_of
-from train.settings import AttentionSettings
+from train.attention.settings import AttentionSettings
+from train.checkpoints.checkpoint import load
+from train.conversion.convert import CONFIG_KEY, attach_settings, convert, settings_of
 
 
 def load_trunk(path: Path, settings: AttentionSettings, *, seed: int) -> PreTrainedModel:
@@ -23,7 +23,7 @@ def load_trunk(path: Path, settings: AttentionSettings, *, seed: int) -> PreTrai
         seed: of new gates.
 
     Raises:
-        ValueError: the checkpoint was converted and ``settings`` are not vanilla; and as :func:`train.checkpoint.load`.
+        ValueError: the checkpoint was converted and ``settings`` are not vanilla; and as :func:`train.checkpoints.checkpoint.load`.
     """
     trunk = load(path, head="none")
     if settings_of(trunk) is None or not settings.is_vanilla:

@@ -11,16 +11,16 @@ import torch
 from accelerate import Accelerator
 from transformers import PreTrainedModel
 
-from train.families import TensorKind
-from train.learning_task import Learning, LearningTask
-from train.loop import TrainingResult, default_accelerator, run_training
-from train.loop_settings import LoopSettings
-from train.named_tensors import named_tensors
-from train.optimizer_update import BatchSource
-from train.penalty import PenaltySettings
-from train.progress import TrainingProgress
-from train.training_run import Evaluate
-from train.training_state import tensors_sha256
+from train.families.known_families import TensorKind
+from train.loop.loop_settings import LoopSettings
+from train.loop.optimizer_update import BatchSource
+from train.loop.progress import TrainingProgress
+from train.loop.training_loop import TrainingResult, default_accelerator, run_training
+from train.loop.training_run import Evaluate
+from train.loop.training_state import tensors_sha256
+from train.objectives.learning_task import Learning, LearningTask
+from train.objectives.penalty import PenaltySettings
+from train.observation.named_tensors import named_tensors
 
 
 def learn(
@@ -48,10 +48,10 @@ def learn(
         penalty: outlier penalty on named tensors; ``None`` for none.
         identity: what else decides the result.
         progress: callbacks on the main process.
-        accelerator: an existing one; by default :func:`train.loop.default_accelerator`.
+        accelerator: an existing one; by default :func:`train.loop.training_loop.default_accelerator`.
 
     Raises:
-        ValueError: as :func:`train.loop.run_training`, or a penalty without weight or the reverse.
+        ValueError: as :func:`train.loop.training_loop.run_training`, or a penalty without weight or the reverse.
     """
     if (penalty is None) != (settings.penalty_weight == 0):
         raise ValueError("penalty and penalty_weight belong together; give both or neither")

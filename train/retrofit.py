@@ -17,21 +17,21 @@ import torch
 from accelerate import Accelerator
 from transformers import PreTrainedModel
 
-from train.agreement import HeldOutRows
-from train.checkpoint_files import positions_of
-from train.distillation import Distillation
-from train.fake_quant import simulated
-from train.families import hidden_size_of
-from train.loop import default_accelerator, run_training
-from train.named_tensors import named_tensors
-from train.penalty import PenaltySettings
-from train.progress import Evaluation, TrainingProgress
-from train.quantization_aware import QuantizationAware
+from train.batches.text_batches import Batch, TextBatches, TokenRow, check_rows, rows_sha256, sequential_batches
+from train.checkpoints.checkpoint_files import positions_of
+from train.families.known_families import hidden_size_of
+from train.loop.progress import Evaluation, TrainingProgress
+from train.loop.training_loop import default_accelerator, run_training
+from train.loop.training_run import AfterUpdate
+from train.loop.training_state import tensors_sha256
+from train.objectives.agreement import HeldOutRows
+from train.objectives.distillation import Distillation
+from train.objectives.penalty import PenaltySettings
+from train.observation.named_tensors import named_tensors
 from train.retrofit_settings import RetrofitSettings
-from train.text_batches import Batch, TextBatches, TokenRow, check_rows, rows_sha256, sequential_batches
-from train.training_run import AfterUpdate
-from train.training_state import tensors_sha256
-from train.weight_limit import WeightLimit
+from train.simulation.fake_quant import simulated
+from train.simulation.quantization_aware import QuantizationAware
+from train.weights.weight_limit import WeightLimit
 
 _EVALUATION_BATCH = 32
 _FEWEST_EVALUATION_ROWS = 3  # two similarities at least, or nothing correlates
@@ -50,7 +50,7 @@ class RetrofitResult:
     best_score: float
     """Pearson correlation of the integer model's similarities with the teacher's."""
     history: list[dict[str, float]]
-    """One entry per evaluation: ``step``, ``score``, and the figures of :class:`train.agreement.HeldOutRows` for the simulated
+    """One entry per evaluation: ``step``, ``score``, and the figures of :class:`train.objectives.agreement.HeldOutRows` for the simulated
     integer model (``quantized_…``) and the float student (``float_…``)."""
     seconds: float
     """Wall-clock time."""
@@ -77,13 +77,13 @@ def retrofit(
 
     Args:
         teacher: float original, left as it is, moved to the accelerator's device.
-        student: the same model converted by :func:`train.convert.convert`; vanilla settings make the arms without gates.
+        student: the same model converted by :func:`train.conversion.convert.convert`; vanilla settings make the arms without gates.
         token_rows: training texts as 1-D arrays of ids, special tokens included, each at most ``max_length`` long.
         settings: see :class:`train.retrofit_settings.RetrofitSettings`.
         out_dir: gets ``log.jsonl`` and ``checkpoints/``.
         evaluation_rows: held-out texts in the same form, at least 3; 64 to 128 are enough.
         progress: callbacks on the main process.
-        accelerator: an existing one; by default :func:`train.loop.default_accelerator`.
+        accelerator: an existing one; by default :func:`train.loop.training_loop.default_accelerator`.
 
     Raises:
         ValueError: rows are unusable or too few, longer than the model's positions, teacher and student do not fit each

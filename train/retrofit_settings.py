@@ -5,11 +5,11 @@ from __future__ import annotations
 from dataclasses import asdict, dataclass, fields
 from typing import Any, Self
 
-from train.loop_settings import LoopSettings, MixedPrecision
-from train.penalty import PenaltySettings, default_widths
-from train.quantization_places import PROFILE_NAMES, ProfileName
-from train.quantizer import WEIGHT_RANGES, WeightRange, check_bits
-from train.schedule import DecayKind
+from train.loop.loop_settings import LoopSettings, MixedPrecision
+from train.loop.schedule import DecayKind
+from train.objectives.penalty import PenaltySettings, default_widths
+from train.simulation.quantization_places import PROFILE_NAMES, ProfileName
+from train.simulation.quantizer import WEIGHT_RANGES, WeightRange, check_bits
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -59,11 +59,11 @@ class RetrofitSettings:
     embedding_weight: float = 1.0
     """Weight of the term on similarities between rows; 0 leaves it out."""
     split_units: int = 0
-    """Inner units that each feed-forward block gets to divide its largest weights among (:mod:`train.channel_split`); 0: none."""
+    """Inner units that each feed-forward block gets to divide its largest weights among (:mod:`train.weights.channel_split`); 0: none."""
     weight_limit: float = 0.0
     """Largest weight of a linear layer, in standard deviations of its matrix, approached while the penalty ramps up; 0: none."""
     quantization_aware_steps: int = 0
-    """Last updates in which the student computes on rounded weights and activations (:mod:`train.quantization_aware`)."""
+    """Last updates in which the student computes on rounded weights and activations (:mod:`train.simulation.quantization_aware`)."""
     seed: int = 0
     """Of the order of rows and the choice of calibration rows."""
     evaluate_every: int = 100

@@ -10,13 +10,13 @@ from typing import Any
 import torch
 from transformers import PreTrainedModel
 
-from train.fake_quant import simulated
-from train.learning_task import LearningTask
-from train.outliers import measure_outliers
-from train.progress import Evaluation
-from train.quantization_places import PROFILE_NAMES, ProfileName
-from train.quantizer import RANGE_METHODS, WEIGHT_RANGES, RangeMethod, WeightRange, check_bits
-from train.text_batches import Batch
+from train.batches.text_batches import Batch
+from train.loop.progress import Evaluation
+from train.objectives.learning_task import LearningTask
+from train.observation.outliers import measure_outliers
+from train.simulation.fake_quant import simulated
+from train.simulation.quantization_places import PROFILE_NAMES, ProfileName
+from train.simulation.quantizer import RANGE_METHODS, WEIGHT_RANGES, RangeMethod, WeightRange, check_bits
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -8,8 +8,8 @@ from pathlib import Path
 import onnx
 
 from deploy.backends.unsigned_activations import use_unsigned_activations
-from deploy.graph_info import METADATA_KEY, GraphInfo
-from deploy.graph_structure import external_files, read_structure
+from deploy.graphs.graph_info import METADATA_KEY, GraphInfo
+from deploy.graphs.graph_structure import external_files, read_structure
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -8,7 +8,7 @@ from typing import Self
 
 import numpy as np
 
-from deploy.graph_info import GraphInfo
+from deploy.graphs.graph_info import GraphInfo
 
 Feeds = dict[str, np.ndarray]
 

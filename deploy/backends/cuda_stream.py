@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from deploy.cuda_devices import load_driver
+from deploy.backends.cuda_devices import load_driver
 
 _NON_BLOCKING = 1
 """CU_STREAM_NON_BLOCKING: does not wait for the default stream."""

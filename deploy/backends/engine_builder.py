@@ -25,10 +25,10 @@ from deploy.backends.engine_settings import EngineSettings
 from deploy.backends.engine_targets import building_device, engine_targets
 from deploy.backends.tensorrt_dialect import load_dialect
 from deploy.files import atomic_path, refuse_existing, sha256_file, write_atomically
-from deploy.graph_info import METADATA_KEY, GraphInfo
-from deploy.graph_structure import read_structure, stored_bytes
-from deploy.model_hash import model_sha256
-from deploy.shapes import Shapes
+from deploy.graphs.graph_info import METADATA_KEY, GraphInfo
+from deploy.graphs.graph_structure import read_structure, stored_bytes
+from deploy.graphs.model_hash import model_sha256
+from deploy.graphs.shapes import Shapes
 
 NOT_RUN = "built, not run: speed and accuracy on the device need an NVIDIA GPU"
 

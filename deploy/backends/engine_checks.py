@@ -8,9 +8,9 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from deploy.backends.cuda_devices import CudaDevice, cuda_devices
 from deploy.backends.engine_report import EngineReport
 from deploy.backends.tensorrt_dialect import TITLES, Dialect
-from deploy.cuda_devices import CudaDevice, cuda_devices
 from deploy.files import sha256_file
 
 _AMPERE = 8

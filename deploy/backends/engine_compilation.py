@@ -14,7 +14,7 @@ from deploy.backends.held_signals import held_signals
 from deploy.backends.parser_explanation import build_explanation, parser_explanation, refused_targets
 from deploy.backends.tensorrt_dialect import Dialect, Messages, make_monitor, open_log
 from deploy.files import atomic_path, sha256_file
-from deploy.shapes import Shapes
+from deploy.graphs.shapes import Shapes
 
 Progress = Callable[[str], None]
 Steps = Callable[[int, int, str], None]

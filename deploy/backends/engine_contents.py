@@ -9,9 +9,9 @@ from typing import Any
 
 import onnx
 
-from deploy.graph_structure import stored_tensors
-from deploy.op_precision import op_precisions
-from deploy.tensor_types import FLOATS, tensor_types
+from deploy.graphs.graph_structure import stored_tensors
+from deploy.graphs.op_precision import op_precisions
+from deploy.graphs.tensor_types import FLOATS, tensor_types
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

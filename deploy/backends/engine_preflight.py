@@ -12,13 +12,13 @@ from collections.abc import Mapping, Sequence
 import onnx
 
 from deploy.backends.base import IDS_NAME
-from deploy.graph_info import METADATA_KEY, GraphInfo
-from deploy.lint_rules.operators import standard_operators
-from deploy.lint_rules.parameters import element_types, zero_points
-from deploy.profiles import profile_named
-from deploy.qdq_view import QdqView
-from deploy.shapes import Shapes, check_profile
-from deploy.tensor_types import FLOATS, tensor_types
+from deploy.graphs.graph_info import METADATA_KEY, GraphInfo
+from deploy.graphs.profiles import profile_named
+from deploy.graphs.shapes import Shapes, check_profile
+from deploy.graphs.tensor_types import FLOATS, tensor_types
+from deploy.quantization.lint_rules.operators import standard_operators
+from deploy.quantization.lint_rules.parameters import element_types, zero_points
+from deploy.quantization.qdq_view import QdqView
 
 _ONE_TYPE = frozenset({"Add", "Sub", "Mul", "Div", "Pow", "MatMul", "Gemm", "Conv", "Concat", "Max", "Min", "Where"})
 """Operators whose float inputs must be of one type (ONNX operator reference)."""

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from deploy.backends.cuda_devices import CudaDevice, cuda_devices
 from deploy.backends.tensorrt_dialect import Dialect
-from deploy.cuda_devices import CudaDevice, cuda_devices
 
 USUAL_TARGETS = ("7.5", "8.0", "8.6", "8.9", "12.0")
 """Compute capabilities that TensorRT-RTX builds for where none is named."""

@@ -20,10 +20,10 @@ import onnx
 from deploy.backends.base import Backend, Feeds
 from deploy.backends.cuda_stream import Buffer, CudaStream
 from deploy.backends.engine_checks import check_device, check_engine_files, check_version
+from deploy.backends.engine_inspection import EngineInspection, read_inspection
 from deploy.backends.engine_report import EngineReport
 from deploy.backends.tensorrt_dialect import TITLES, load_dialect, open_log
-from deploy.engine_inspection import EngineInspection, read_inspection
-from deploy.graph_info import METADATA_KEY, GraphInfo
+from deploy.graphs.graph_info import METADATA_KEY, GraphInfo
 
 _TYPES: dict[str, np.dtype[Any]] = {
     "FLOAT": np.dtype(np.float32),

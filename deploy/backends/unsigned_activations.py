@@ -13,7 +13,7 @@ import numpy as np
 import onnx
 from onnx import numpy_helper
 
-from deploy.graph_index import GraphIndex
+from deploy.graphs.graph_index import GraphIndex
 
 _SHIFT = 128
 

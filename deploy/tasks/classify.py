@@ -11,9 +11,9 @@ from dataclasses import dataclass
 import numpy as np
 from scipy.special import logsumexp
 
+from deploy.data.text_data import LabelledText
 from deploy.tasks.length_batches import Encoder, LengthBatch, length_batches
 from deploy.tasks.task import Infer, TaskResult
-from deploy.text_data import LabelledText
 
 LOGITS = "logits"
 """Name of the output that a classification graph has."""

@@ -23,7 +23,7 @@ USUAL_WINDOW = 512
 
 
 class DocumentEncoder(Protocol):
-    """What the task needs of a tokenizer; :class:`deploy.encoding.TextEncoder` is one."""
+    """What the task needs of a tokenizer; :class:`deploy.data.encoding.TextEncoder` is one."""
 
     def encode_document(self, text: str, /) -> np.ndarray:
         """Every token of a text, int64 (tokens,), without special tokens and not cut."""

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 from scipy import stats
 
-from deploy.graph_info import Pooling
+from deploy.graphs.graph_info import Pooling
 from deploy.tasks.length_batches import Encoder, LengthBatch, length_batches
 from deploy.tasks.sentence_vectors import embed
 from deploy.tasks.sts import rank_correlation

@@ -15,7 +15,7 @@ from typing import Protocol
 import numpy as np
 from scipy.special import logsumexp
 
-from deploy.image_data import LabelledImage
+from deploy.data.image_data import LabelledImage
 from deploy.tasks.task import Feeds, Infer, TaskResult
 
 LOGITS = "logits"
@@ -24,7 +24,7 @@ _TOP = 5
 
 
 class PixelEncoder(Protocol):
-    """What the task needs of a preprocessing; :class:`deploy.image_encoding.ImageEncoder` is one."""
+    """What the task needs of a preprocessing; :class:`deploy.data.image_encoding.ImageEncoder` is one."""
 
     def feeds(self, images: Sequence[LabelledImage], /) -> Feeds:
         """``pixel_values``, float32 (B, C, H, W)."""
@@ -84,7 +84,7 @@ class ImageTask:
 def image_task(
     images: Sequence[LabelledImage], encoder: PixelEncoder, *, labels: Sequence[str] = (), batch_size: int = 32
 ) -> ImageTask:
-    """Images with labels, as :func:`deploy.image_data.read_images` gives them.
+    """Images with labels, as :func:`deploy.data.image_data.read_images` gives them.
 
     Args:
         images: to classify.

@@ -12,7 +12,7 @@ from deploy.tasks.task import Feeds
 
 
 class Encoder(Protocol):
-    """What a task needs of a tokenizer; :class:`deploy.encoding.TextEncoder` is one."""
+    """What a task needs of a tokenizer; :class:`deploy.data.encoding.TextEncoder` is one."""
 
     def encode(self, texts: Sequence[str], /) -> list[np.ndarray]:
         """Token ids per text, int64, special tokens included, truncated."""

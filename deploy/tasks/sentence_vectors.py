@@ -9,8 +9,8 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from deploy.embedding import normalise, pool
-from deploy.graph_info import Pooling
+from deploy.graphs.graph_info import Pooling
+from deploy.tasks.embedding import normalise, pool
 from deploy.tasks.length_batches import LengthBatch
 from deploy.tasks.task import Infer
 

@@ -9,14 +9,14 @@ from typing import Protocol
 import numpy as np
 from scipy import stats
 
-from deploy.graph_info import Pooling
+from deploy.graphs.graph_info import Pooling
 from deploy.tasks.length_batches import Encoder, LengthBatch, length_batches
 from deploy.tasks.sentence_vectors import embed
 from deploy.tasks.task import Infer, TaskResult
 
 
 class ScoredPair(Protocol):
-    """Two sentences and people's score; :class:`deploy.text_data.SentencePair` is one."""
+    """Two sentences and people's score; :class:`deploy.data.text_data.SentencePair` is one."""
 
     @property
     def first(self) -> str:

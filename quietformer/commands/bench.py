@@ -49,10 +49,10 @@ def bench(
     from contextlib import ExitStack
 
     from deploy.backends.opening import open_backend
-    from deploy.bench import Candidate
-    from deploy.bench import bench as measure
     from deploy.files import refuse_existing, refuse_own_input, write_atomically
-    from quietformer.graph_inputs import graph_inputs
+    from deploy.measuring.bench import Candidate
+    from deploy.measuring.bench import bench as measure
+    from quietformer.graph_data.graph_inputs import graph_inputs
     from quietformer.progress import progress
     from quietformer.report.tables import latency_table
     from quietformer.terminal_table import terminal_table

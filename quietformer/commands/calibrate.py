@@ -10,7 +10,7 @@ import typer
 
 
 class Method(StrEnum):
-    """How a range is chosen from what was seen; ``deploy.ranges`` has the formulas."""
+    """How a range is chosen from what was seen; ``deploy.calibration.ranges`` has the formulas."""
 
     RUNNING_MINMAX = "running-minmax"
     MINMAX = "minmax"
@@ -52,7 +52,12 @@ def calibrate(
     Example: quietformer calibrate model.onnx --data texts.txt --out calibration.json --method mse
     """
     from deploy.files import refuse_existing, refuse_own_input
-    from quietformer.calibration import CalibrationPlan, calibrate_on_data, calibrate_on_random, calibrate_on_set
+    from quietformer.graph_data.calibration import (
+        CalibrationPlan,
+        calibrate_on_data,
+        calibrate_on_random,
+        calibrate_on_set,
+    )
     from quietformer.progress import progress
 
     if random == (data is not None):

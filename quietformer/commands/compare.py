@@ -12,7 +12,7 @@ from quietformer.commands.bench import BenchBackend
 
 
 class TaskChoice(StrEnum):
-    """Tasks; ``quietformer.task_opening`` opens them."""
+    """Tasks; ``quietformer.graph_data.task_opening`` opens them."""
 
     FIDELITY = "fidelity"
     STS = "sts"
@@ -57,15 +57,15 @@ def compare(
     from functools import partial
 
     from deploy.backends.opening import open_backend
-    from deploy.compare import Contender
-    from deploy.compare import compare as evaluate
     from deploy.files import refuse_existing, refuse_own_input, write_atomically
-    from deploy.graph_info import read_info
+    from deploy.graphs.graph_info import read_info
+    from deploy.measuring.compare import Contender
+    from deploy.measuring.compare import compare as evaluate
     from quietformer.baseline_graph import check_comparable, float_graph_of
     from quietformer.gate import GateFailedError
+    from quietformer.graph_data.task_opening import open_task
     from quietformer.progress import progress
     from quietformer.report.tables import accuracy_table
-    from quietformer.task_opening import open_task
     from quietformer.terminal_table import terminal_table
 
     if json_file is not None:

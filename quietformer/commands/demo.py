@@ -31,7 +31,7 @@ def demo(
 
     Example: quietformer demo --out runs/demo --task-data sts-dev.csv
     """
-    from quietformer.recipe import demo_recipe_path, load_recipe
+    from quietformer.recipe.recipe import demo_recipe_path, load_recipe
     from quietformer.whole_run import run_recipe
 
     paths = {"data.texts": data, "compare.sts.data": task_data}

@@ -90,13 +90,13 @@ def inspect(
 def _diagnosis(
     checkpoint: str, data: str, *, heads: str | None, gradients: bool, limit: int, length: int | None
 ) -> Diagnosis:
-    from deploy.machine import machine_facts
+    from deploy.measuring.machine import machine_facts
     from quietformer.diagnosis.diagnose import diagnose, parse_heads
     from quietformer.diagnosis.subject import facts_of, open_subject
     from quietformer.model_facts import now
     from quietformer.progress import progress
     from quietformer.report.diagnosis_content import Diagnosis
-    from train.checkpoint_location import resolve_checkpoint
+    from train.checkpoints.checkpoint_location import resolve_checkpoint
 
     chosen = None if heads is None else parse_heads(heads)
     folder = resolve_checkpoint(checkpoint)

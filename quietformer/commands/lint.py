@@ -21,7 +21,7 @@ def lint(
 
     Example: quietformer lint model.int8.onnx --profile tensorrt
     """
-    from deploy.lint import lint as find
+    from deploy.quantization.lint import lint as find
     from quietformer.gate import GateFailedError
 
     findings = find(model, profile.value)

@@ -6,7 +6,7 @@ from enum import StrEnum
 
 
 class Profile(StrEnum):
-    """Quantization profiles; ``deploy.profiles`` says what each quantizes."""
+    """Quantization profiles; ``deploy.graphs.profiles`` says what each quantizes."""
 
     TENSORRT = "tensorrt"
     PAPER = "paper"

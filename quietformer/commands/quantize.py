@@ -50,10 +50,10 @@ def quantize(
 
     Example: quietformer quantize model.onnx --calibration calibration.json --out model.int8.onnx --weights mse
     """
-    from deploy.calibration_cache import CalibrationCache
+    from deploy.calibration.calibration_cache import CalibrationCache
     from deploy.files import refuse_existing, refuse_own_input
-    from deploy.quantize import quantize as write_integers
-    from quietformer.graph_inputs import graph_data_identity
+    from deploy.quantization.quantize import quantize as write_integers
+    from quietformer.graph_data.graph_inputs import graph_data_identity
     from quietformer.progress import progress
 
     if allow_stale_cache and (data is not None or method is not None):

@@ -17,7 +17,7 @@ def retrofit(recipe: Recipe, *, out: Out = None, overrides: Overrides = None, fo
     Example: quietformer retrofit recipes/minilm-retrofit.toml --out runs/minilm --set data.texts=corpus.txt
     """
     from quietformer.pipeline import run_stages
-    from quietformer.recipe import load_recipe
+    from quietformer.recipe.recipe import load_recipe
     from quietformer.whole_run import learning_stages
 
     loaded = load_recipe(recipe, overrides or [])

@@ -25,7 +25,7 @@ def run(recipe: Recipe, *, out: Out = None, overrides: Overrides = None, force: 
 
     Example: quietformer run recipes/minilm-retrofit.toml --out runs/minilm --set retrofit.steps=200
     """
-    from quietformer.recipe import load_recipe
+    from quietformer.recipe.recipe import load_recipe
     from quietformer.whole_run import run_recipe
 
     loaded = load_recipe(recipe, overrides or [])

@@ -17,9 +17,9 @@ def train(recipe: Recipe, *, out: Out = None, overrides: Overrides = None, force
     Example: quietformer train recipes/bert-small.toml --out runs/bert --set data.texts=corpus.txt
     """
     from quietformer.pipeline import run_stages
-    from quietformer.recipe import load_recipe
+    from quietformer.recipe.recipe import load_recipe
     from quietformer.stages.train_model import follow
-    from quietformer.training_processes import FOLLOWERS, is_follower, leave
+    from quietformer.training.training_processes import FOLLOWERS, is_follower, leave
     from quietformer.whole_run import learning_stages
 
     loaded = load_recipe(recipe, overrides or [])

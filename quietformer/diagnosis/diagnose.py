@@ -9,13 +9,13 @@ import torch
 
 from quietformer.diagnosis.subject import Subject
 from quietformer.progress import Job
-from train.attention_statistics import measure_attention
-from train.diagnostic_losses import next_token_loss, projection_loss
-from train.families import family_of
-from train.head_pictures import check_heads, picture_sequence
-from train.outlier_report import OutlierReport
-from train.outliers import measure_outliers
-from train.softmax_gradient import LossFunction, softmax_gradients
+from train.families.known_families import family_of
+from train.observation.attention_statistics import measure_attention
+from train.observation.diagnostic_losses import next_token_loss, projection_loss
+from train.observation.head_pictures import check_heads, picture_sequence
+from train.observation.outlier_report import OutlierReport
+from train.observation.outliers import measure_outliers
+from train.observation.softmax_gradient import LossFunction, softmax_gradients
 
 NUM_HEADS_SHOWN = 4
 _TOKENS_NAMED = 40

@@ -12,19 +12,19 @@ from pathlib import Path
 import torch
 from transformers import PreTrainedModel
 
-from deploy.encoding import TextEncoder
-from deploy.image_data import read_images
-from deploy.image_encoding import PIXEL_INPUT
-from deploy.image_preprocessing import read_image_encoder
-from deploy.text_data import read_texts
+from deploy.data.encoding import TextEncoder
+from deploy.data.image_data import read_images
+from deploy.data.image_encoding import PIXEL_INPUT
+from deploy.data.image_preprocessing import read_image_encoder
+from deploy.data.text_data import read_texts
 from quietformer.diagnosis.token_texts import TokenTexts
-from quietformer.graph_text import USUAL_LENGTH
+from quietformer.graph_data.graph_text import USUAL_LENGTH
 from quietformer.report.content import ModelFacts
-from train.checkpoint import load
-from train.checkpoint_files import checkpoint_sha256, read_positions
-from train.families import family_of, layers_of
-from train.text_batches import pad_rows, sequential_batches
-from train.tokenizer_file import tokenizer_file
+from train.batches.text_batches import pad_rows, sequential_batches
+from train.checkpoints.checkpoint import load
+from train.checkpoints.checkpoint_files import checkpoint_sha256, read_positions
+from train.checkpoints.tokenizer_file import tokenizer_file
+from train.families.known_families import family_of, layers_of
 
 BATCH_SIZE = 16
 """Rows of a batch; no figure depends on it."""

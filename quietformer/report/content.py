@@ -10,10 +10,10 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any, Literal
 
-from deploy.bench import BenchReport
-from deploy.compare import CompareReport, CompareRow, Evidence
 from deploy.files import write_atomically
-from deploy.machine import MachineFacts
+from deploy.measuring.bench import BenchReport
+from deploy.measuring.compare import CompareReport, CompareRow, Evidence
+from deploy.measuring.machine import MachineFacts
 
 SCHEMA_VERSION = 1
 
@@ -52,7 +52,7 @@ class Arm:
     history: tuple[dict[str, float], ...] = ()
     """Per logged step: ``step`` and any of ``loss``, ``distillation``, ``penalty``, ``largest_activation``, ``simulated``."""
     outliers: dict[str, Any] | None = None
-    """``train.outliers.OutlierReport.to_dict()`` of the trained model."""
+    """``train.observation.outliers.OutlierReport.to_dict()`` of the trained model."""
     compared: tuple[CompareRow, ...] = ()
     """Of an arm from another run: its rows of the first task, float and quantized. The chosen arm's are in the comparisons."""
 

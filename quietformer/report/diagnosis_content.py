@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from deploy.files import write_atomically
-from deploy.machine import MachineFacts
+from deploy.measuring.machine import MachineFacts
 from quietformer.report.content import ModelFacts
 
 SCHEMA_VERSION = 1
@@ -28,11 +28,11 @@ class Diagnosis:
     data: dict[str, Any]
     """``source`` as the user called it, and ``examples``."""
     outliers: dict[str, Any]
-    """``train.outlier_report.OutlierReport.to_dict()``."""
+    """``train.observation.outlier_report.OutlierReport.to_dict()``."""
     attention: dict[str, Any]
-    """``train.attention_statistics.AttentionStatistics.to_dict()``."""
+    """``train.observation.attention_statistics.AttentionStatistics.to_dict()``."""
     sequence: dict[str, Any]
-    """``tokens`` of the shown sequence and which of them ``is_delimiter`` (``None`` for an image), and ``train.head_pictures.SequencePicture.to_dict()``."""
+    """``tokens`` of the shown sequence and which of them ``is_delimiter`` (``None`` for an image), and ``train.observation.head_pictures.SequencePicture.to_dict()``."""
     token_texts: dict[str, str] = field(default_factory=dict)
     """Of the token ids that hold outliers."""
     delimiters: list[int] = field(default_factory=list)
@@ -40,7 +40,7 @@ class Diagnosis:
     patches: list[int] | None = None
     """Rows and columns of patches of an image."""
     gradients: dict[str, Any] | None = None
-    """``loss`` in words, and ``layers``: ``train.softmax_gradient.SoftmaxGradient.to_dict()`` each."""
+    """``loss`` in words, and ``layers``: ``train.observation.softmax_gradient.SoftmaxGradient.to_dict()`` each."""
     schema_version: int = SCHEMA_VERSION
 
     def to_dict(self) -> dict[str, Any]:

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from deploy.bench import shape_text
-from deploy.compare import Evidence
+from deploy.measuring.bench import shape_text
+from deploy.measuring.compare import Evidence
 from quietformer.report.content import RunReport
 from quietformer.report.number_text import change, figure, megabytes, milliseconds, score, times
 from quietformer.report.outlier_content import outlier_totals

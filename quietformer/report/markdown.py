@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from deploy.bench import shape_text
+from deploy.measuring.bench import shape_text
 from quietformer.report.content import RunReport
 from quietformer.report.number_text import figure
 from quietformer.report.story import story, verdict

@@ -1,4 +1,4 @@
-"""Outlier figures as ``train.outliers.OutlierReport.to_dict()`` writes them, read for tables and drawings.
+"""Outlier figures as ``train.observation.outliers.OutlierReport.to_dict()`` writes them, read for tables and drawings.
 
 Only the dictionary is read: a report is rendered where no torch is installed.
 """

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 
-from deploy.bench import shape_text
+from deploy.measuring.bench import shape_text
 from quietformer.report.content import RunReport
 from quietformer.report.figures.accuracy import accuracy_plots
 from quietformer.report.figures.evaluations import evaluation_plots

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from deploy.bench import BenchReport, CandidateTiming
-from deploy.compare import CompareReport, CompareRow
+from deploy.measuring.bench import BenchReport, CandidateTiming
+from deploy.measuring.compare import CompareReport, CompareRow
 from quietformer.report.content import RunReport
 
 

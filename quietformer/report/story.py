@@ -8,8 +8,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
-from deploy.bench import BenchReport, shape_text
-from deploy.compare import CompareReport, CompareRow, Evidence
+from deploy.measuring.bench import BenchReport, shape_text
+from deploy.measuring.compare import CompareReport, CompareRow, Evidence
 from quietformer.report.content import ArtifactFacts, RunReport
 from quietformer.report.number_text import (
     change,

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from quietformer.progress import Job
-from quietformer.recipe import Recipe
+from quietformer.recipe.recipe import Recipe
 from quietformer.stages.layout import ENGINE, GPU_PROFILE, float16_int8_graph, has_float16_int8, int8_graph, made
 from quietformer.stages.stage import Run, Stage
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from quietformer.calibration import calibrate_on_data
+from quietformer.graph_data.calibration import calibrate_on_data
 from quietformer.progress import Job
-from quietformer.recipe import Recipe
+from quietformer.recipe.recipe import Recipe
 from quietformer.stages.layout import Variant, calibration_cache, float_graph
 from quietformer.stages.run_data import (
     calibration_plan,

@@ -14,16 +14,16 @@ from typing import Any, Final
 
 from deploy.backends.base import Backend
 from deploy.backends.opening import open_backend
-from deploy.calibration_cache import CalibrationCache
-from deploy.compare import CompareReport, CompareRow, Contender, compare, compare_row
+from deploy.calibration.calibration_cache import CalibrationCache
 from deploy.files import write_atomically
-from deploy.quantize import quantize
+from deploy.measuring.compare import CompareReport, CompareRow, Contender, compare, compare_row
+from deploy.quantization.quantize import quantize
 from deploy.tasks.task import Task
-from quietformer.calibration import calibration_feeds
+from quietformer.graph_data.calibration import calibration_feeds
 from quietformer.manifest import hash_source
 from quietformer.progress import Job
-from quietformer.recipe import Recipe
-from quietformer.recipe_sections import ClmSection, TaskSection
+from quietformer.recipe.recipe import Recipe
+from quietformer.recipe.sections import ClmSection, TaskSection
 from quietformer.stages.layout import (
     CHECKPOINT,
     COMPARISON,
@@ -100,7 +100,7 @@ class CompareAccuracy(Stage):
 
     def work(self, run: Run, job: Job) -> str:
         """Evaluate everything on every task."""
-        from quietformer.task_opening import open_task, task_named
+        from quietformer.graph_data.task_opening import open_task, task_named
 
         reports = {}
         original = run.path(float_graph(baseline(run.recipe)))
@@ -202,7 +202,7 @@ def _simulated_rows(run: Run, task: Task, report: CompareReport, *, job: Job) ->
         return
     if calibration.method not in ("minmax", "running-minmax"):
         return
-    from train.simulated_model import simulated_model
+    from train.simulation.simulated_model import simulated_model
 
     variant = made(run.recipe)
     job.tell(f"{task.name}: {variant} W8A8 {SIMULATED_PROFILE}, simulated in PyTorch")

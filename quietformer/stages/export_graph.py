@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING, Any
 
 from deploy.files import write_atomically
 from quietformer.progress import Job
-from quietformer.recipe import Recipe
+from quietformer.recipe.original_checkpoint import original_folder, original_source
+from quietformer.recipe.recipe import Recipe
 from quietformer.stages.layout import CHECKPOINT, Variant, export_facts, float16_graph, float_graph
-from quietformer.stages.original_checkpoint import original_folder, original_source
 from quietformer.stages.run_data import companions
 from quietformer.stages.stage import Run, Stage
 

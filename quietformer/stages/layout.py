@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Literal
 
-from quietformer.recipe import Recipe
+from quietformer.recipe.recipe import Recipe
 
 Variant = Literal["original", "retrofitted", "trained"]
 

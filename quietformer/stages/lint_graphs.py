@@ -8,9 +8,9 @@ from dataclasses import asdict
 from typing import Any
 
 from deploy.files import write_atomically
-from deploy.lint import lint
+from deploy.quantization.lint import lint
 from quietformer.progress import Job
-from quietformer.recipe import Recipe
+from quietformer.recipe.recipe import Recipe
 from quietformer.stages.layout import (
     GPU_PROFILE,
     LINT,

@@ -8,10 +8,10 @@ from contextlib import ExitStack
 from typing import Any
 
 from deploy.backends.opening import open_backend
-from deploy.bench import Candidate, bench
 from deploy.files import write_atomically
+from deploy.measuring.bench import Candidate, bench
 from quietformer.progress import Job
-from quietformer.recipe import Recipe
+from quietformer.recipe.recipe import Recipe
 from quietformer.stages.layout import LATENCY, baseline, float_graph, int8_graph, made
 from quietformer.stages.run_data import companions, held_out_data, held_out_inputs
 from quietformer.stages.stage import Run, Stage
@@ -42,7 +42,7 @@ class MeasureLatency(Stage):
 
     def work(self, run: Run, job: Job) -> str:
         """Open all candidates and measure them in turns."""
-        from quietformer.graph_inputs import graph_inputs
+        from quietformer.graph_data.graph_inputs import graph_inputs
 
         recipe = run.recipe
         original = run.path(float_graph(baseline(recipe)))

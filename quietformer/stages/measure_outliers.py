@@ -6,13 +6,13 @@ import json
 from collections.abc import Sequence
 from typing import Any
 
+from deploy.data.image_data import read_images
+from deploy.data.text_data import read_texts
 from deploy.files import write_atomically
-from deploy.image_data import read_images
-from deploy.text_data import read_texts
 from quietformer.progress import Job
-from quietformer.recipe import Recipe
+from quietformer.recipe.original_checkpoint import original_folder, original_source
+from quietformer.recipe.recipe import Recipe
 from quietformer.stages.layout import CHECKPOINT, Variant, outliers
-from quietformer.stages.original_checkpoint import original_folder, original_source
 from quietformer.stages.run_data import held_out_data, held_out_inputs, images_source, reads_images
 from quietformer.stages.stage import Run, Stage
 

@@ -14,7 +14,7 @@ from pathlib import Path
 from pydantic import TypeAdapter, ValidationError
 
 from deploy.files import write_atomically
-from quietformer.recipe import load_recipe
+from quietformer.recipe.recipe import load_recipe
 from quietformer.report.content import Arm, RunReport
 from quietformer.stages.layout import OTHER_ARMS, RECIPE_FILE, made
 from quietformer.stages.report_gathering import gather_arm, gather_comparisons

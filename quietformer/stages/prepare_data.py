@@ -11,11 +11,11 @@ import numpy as np
 
 from calibration_data.docstrings import collect_sentences
 from calibration_data.sentence_split import sentences_of_texts
+from deploy.data.text_data import data_identity, read_texts
 from deploy.files import write_atomically
-from deploy.text_data import data_identity, read_texts
 from quietformer.progress import Job
-from quietformer.recipe import Recipe
-from quietformer.recipe_sections import DOCSTRINGS
+from quietformer.recipe.recipe import Recipe
+from quietformer.recipe.sections import DOCSTRINGS
 from quietformer.stages.layout import HELD_OUT_TEXTS, TRAIN_TEXTS, VALIDATION_TEXTS
 from quietformer.stages.stage import Run, Stage
 

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from deploy.calibration_cache import CalibrationCache
-from deploy.quantize import quantize
+from deploy.calibration.calibration_cache import CalibrationCache
+from deploy.quantization.quantize import quantize
 from quietformer.progress import Job
-from quietformer.recipe import Recipe
+from quietformer.recipe.recipe import Recipe
 from quietformer.stages.layout import (
     GPU_PROFILE,
     Variant,

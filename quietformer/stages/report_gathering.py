@@ -8,17 +8,18 @@ from typing import Any
 
 from pydantic import TypeAdapter
 
-from deploy.bench import BenchReport
-from deploy.calibration_cache import CalibrationCache
-from deploy.compare import CompareReport
-from deploy.graph_info import read_info
-from deploy.graph_structure import stored_bytes
-from deploy.machine import machine_facts
-from deploy.ranges import choose_range
-from quietformer.arm_name import arm_name
+from deploy.calibration.calibration_cache import CalibrationCache
+from deploy.calibration.ranges import choose_range
+from deploy.graphs.graph_info import read_info
+from deploy.graphs.graph_structure import stored_bytes
+from deploy.measuring.bench import BenchReport
+from deploy.measuring.compare import CompareReport
+from deploy.measuring.machine import machine_facts
 from quietformer.manifest import Manifest
 from quietformer.model_facts import model_facts, now
-from quietformer.recipe_sections import Section
+from quietformer.recipe.arm_name import arm_name
+from quietformer.recipe.original_checkpoint import original_folder
+from quietformer.recipe.sections import Section
 from quietformer.report.content import (
     Arm,
     ArtifactFacts,
@@ -54,7 +55,6 @@ from quietformer.stages.layout import (
     outliers,
     variants,
 )
-from quietformer.stages.original_checkpoint import original_folder
 from quietformer.stages.stage import Run
 
 

@@ -9,11 +9,12 @@ from typing import Any
 
 import numpy as np
 
-from deploy.encoding import TextEncoder
+from deploy.data.encoding import TextEncoder
+from deploy.data.text_data import read_texts
 from deploy.files import write_atomically
-from deploy.text_data import read_texts
 from quietformer.progress import Job
-from quietformer.recipe import Recipe
+from quietformer.recipe.original_checkpoint import original_folder, original_source
+from quietformer.recipe.recipe import Recipe
 from quietformer.stages.layout import (
     CHECKPOINT,
     RETROFIT_LOG,
@@ -22,7 +23,6 @@ from quietformer.stages.layout import (
     TRAINING,
     VALIDATION_TEXTS,
 )
-from quietformer.stages.original_checkpoint import original_folder, original_source
 from quietformer.stages.stage import Run, Stage
 from quietformer.stages.unfinished_training import claim_training
 
@@ -55,13 +55,13 @@ class RetrofitModel(Stage):
 
     def work(self, run: Run, job: Job) -> str:
         """Train, or go on where an earlier run stopped."""
-        from quietformer.training_job import TrainingJob
-        from train.channel_split import split_channels
-        from train.checkpoint import load, save
-        from train.convert import convert
+        from quietformer.training.training_job import TrainingJob
+        from train.checkpoints.checkpoint import load, save
+        from train.checkpoints.tokenizer_file import tokenizer_file
+        from train.conversion.convert import convert
         from train.retrofit import retrofit
         from train.retrofit_settings import RetrofitSettings
-        from train.tokenizer_file import tokenizer_file
+        from train.weights.channel_split import split_channels
 
         recipe, original = run.recipe, original_folder(run.recipe)
         claim_training(run, self)

@@ -6,12 +6,12 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from deploy.image_data import image_data_identity
-from deploy.image_preprocessing import PREPROCESSOR_FILE
-from deploy.text_data import data_identity
-from quietformer.calibration import CalibrationPlan
+from deploy.data.image_data import image_data_identity
+from deploy.data.image_preprocessing import PREPROCESSOR_FILE
+from deploy.data.text_data import data_identity
+from quietformer.graph_data.calibration import CalibrationPlan
 from quietformer.manifest import hash_source
-from quietformer.recipe import Recipe
+from quietformer.recipe.recipe import Recipe
 from quietformer.stages.layout import HELD_OUT_TEXTS, TRAIN_TEXTS, Variant, in_variant, tokenizer
 from quietformer.stages.stage import Run
 

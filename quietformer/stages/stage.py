@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any, ClassVar
 
 from quietformer.progress import Job
-from quietformer.recipe import Recipe
+from quietformer.recipe.recipe import Recipe
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

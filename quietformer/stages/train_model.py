@@ -9,11 +9,13 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from deploy.data.tokenizer_training import trained_size
 from deploy.files import write_atomically
-from deploy.tokenizer_training import trained_size
 from quietformer.manifest import hash_source
 from quietformer.progress import Job
-from quietformer.recipe import Recipe
+from quietformer.recipe.original_checkpoint import original_source
+from quietformer.recipe.recipe import Recipe
+from quietformer.recipe.training_section import ON_CHECKPOINTS
 from quietformer.stages.layout import (
     CHECKPOINT,
     TENSORBOARD,
@@ -23,16 +25,14 @@ from quietformer.stages.layout import (
     TRAINING,
     VALIDATION_TEXTS,
 )
-from quietformer.stages.original_checkpoint import original_source
 from quietformer.stages.run_data import images_source, reads_images
 from quietformer.stages.stage import Run, Stage
 from quietformer.stages.unfinished_training import claim_training
-from quietformer.training_processes import FOLLOWERS, is_called
-from quietformer.training_section import ON_CHECKPOINTS
+from quietformer.training.training_processes import FOLLOWERS, is_called
 
 if TYPE_CHECKING:
-    from quietformer.training_setup import TrainingSetup
-    from train.loop import TrainingResult
+    from quietformer.training.training_setup import TrainingSetup
+    from train.loop.training_loop import TrainingResult
 
 
 class TrainModel(Stage):
@@ -78,7 +78,7 @@ class TrainModel(Stage):
 
     def work(self, run: Run, job: Job) -> str:
         """Train each seed, or go on where an earlier run stopped."""
-        from train.checkpoint import save
+        from train.checkpoints.checkpoint import save
 
         settings = run.recipe.train
         assert settings is not None
@@ -107,18 +107,18 @@ def open_training(recipe: Recipe, folder: Path, *, job: Job | None = None) -> Tr
     """What the recipe's objective makes of the run directory's data."""
     assert recipe.train is not None
     if recipe.train.objective == "image_classification":
-        from quietformer.training_on_images import image_setup
+        from quietformer.training.training_on_images import image_setup
 
         return image_setup(recipe, folder / TRAINING, job=job)
     if recipe.train.objective in ON_CHECKPOINTS:
-        from quietformer.stages.training_on_labels import classification_setup, similarity_setup
+        from quietformer.training.training_on_labels import classification_setup, similarity_setup
 
         if recipe.train.objective == "sentence_similarity":
             return similarity_setup(recipe)
         return classification_setup(
             recipe, train_texts=folder / TRAIN_TEXTS, validation_texts=folder / VALIDATION_TEXTS
         )
-    from quietformer.training_on_text import text_setup
+    from quietformer.training.training_on_text import text_setup
 
     return text_setup(
         recipe,
@@ -138,10 +138,10 @@ def train_seed(
     recipe: Recipe, setup: TrainingSetup, folder: Path, *, seed: int, job: Job | None = None
 ) -> tuple[Any, TrainingResult]:
     """Train one seed's model, in every process of a launcher alike."""
-    from quietformer.training_job import TrainingJob
-    from quietformer.training_setup import penalty_of
+    from quietformer.training.training_job import TrainingJob
+    from quietformer.training.training_setup import penalty_of
     from train.learning import learn
-    from train.tensorboard_log import TensorBoardLog, Watchers
+    from train.loop.tensorboard_log import TensorBoardLog, Watchers
 
     settings = recipe.train
     assert settings is not None

@@ -7,7 +7,7 @@ from typing import Any
 
 from deploy.files import write_atomically
 from quietformer.progress import Job
-from quietformer.recipe import Recipe
+from quietformer.recipe.recipe import Recipe
 from quietformer.stages.layout import OTHER_ARMS, REPORT
 from quietformer.stages.stage import Run, Stage
 

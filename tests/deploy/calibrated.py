@@ -8,9 +8,9 @@ import numpy as np
 import onnx
 import onnxruntime
 
-from deploy.calibrate import calibrate
-from deploy.calibration_cache import CalibrationCache
-from deploy.quantize import quantize
+from deploy.calibration.calibrate import calibrate
+from deploy.calibration.calibration_cache import CalibrationCache
+from deploy.quantization.quantize import quantize
 from tests.deploy.encoder_graph import EncoderRecipe, encoder, feeds
 
 

@@ -13,7 +13,7 @@ import numpy as np
 import onnx
 import onnx.parser
 
-from deploy.graph_info import GraphInfo
+from deploy.graphs.graph_info import GraphInfo
 
 D, H, F, V, MAX_T = 32, 2, 64, 50, 24
 

@@ -52,9 +52,9 @@ WORK = textwrap.dedent("""
         assert importlib.util.find_spec(package) is None, package
 
     from deploy.backends.opening import open_backend
-    from deploy.calibrate import calibrate
-    from deploy.lint import lint
-    from deploy.quantize import quantize
+    from deploy.calibration.calibrate import calibrate
+    from deploy.quantization.lint import lint
+    from deploy.quantization.quantize import quantize
     from encoder_graph import encoder, feeds
 
     graph, quantized = Path("model.onnx"), Path("model.int8.onnx")

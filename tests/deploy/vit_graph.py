@@ -13,8 +13,8 @@ import numpy as np
 import onnx
 import onnx.parser
 
-from deploy.graph_info import GraphInfo
-from deploy.image_encoding import ImageEncoder
+from deploy.data.image_encoding import ImageEncoder
+from deploy.graphs.graph_info import GraphInfo
 
 C, S, P, D, H, F, K = 3, 16, 4, 32, 2, 64, 5
 T = (S // P) ** 2 + 1

@@ -12,7 +12,7 @@ from transformers import PreTrainedModel
 
 from export.to_onnx import ExportReport, export_checkpoint
 from tests.export.tiny_checkpoints import settings, tiny_model, write_checkpoint
-from train.checkpoint import load
+from train.checkpoints.checkpoint import load
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -10,16 +10,16 @@ import onnx
 import pytest
 import torch
 
-from deploy.attention_pattern import find_attentions
 from deploy.backends.engine_builder import build_engine
-from deploy.calibrate import calibrate
-from deploy.graph_index import GraphIndex
-from deploy.graph_info import read_info
-from deploy.graph_patterns import find_linears
-from deploy.lint import lint
-from deploy.norm_pattern import find_norms
-from deploy.profiles import ProfileName
-from deploy.quantize import quantize
+from deploy.calibration.calibrate import calibrate
+from deploy.graphs.attention_pattern import find_attentions
+from deploy.graphs.graph_index import GraphIndex
+from deploy.graphs.graph_info import read_info
+from deploy.graphs.graph_patterns import find_linears
+from deploy.graphs.norm_pattern import find_norms
+from deploy.graphs.profiles import ProfileName
+from deploy.quantization.lint import lint
+from deploy.quantization.quantize import quantize
 from export.checks import check_mask
 from export.lowering import Lowering, lower
 from export.parity import open_session
@@ -27,7 +27,7 @@ from export.tracing import GraphInterface
 from tests.export.conftest import Exported, ExportTiny
 from tests.export.tiny_checkpoints import POSITIONS, VOCAB_SIZE
 from tests.export.tiny_decoders import FAMILIES
-from train.attention import MASK_VALUE
+from train.attention.quiet_attention import MASK_VALUE
 
 ONE_LAYER = {family: {**values, "num_layers": 1} for family, values in FAMILIES.items()}
 BARE_OPT = {**ONE_LAYER["opt"], "architecture": "OPTModel"}

@@ -8,15 +8,15 @@ from typing import get_args
 import numpy as np
 import pytest
 
-from deploy.calibrate import calibrate
-from deploy.quantize import quantize
+from deploy.calibration.calibrate import calibrate
+from deploy.quantization.quantize import quantize
 from export.parity import open_session
 from tests.deploy.calibrated import run_literally
 from tests.export.conftest import ExportTiny
 from tests.export.tiny_checkpoints import VOCAB_SIZE
 from tests.export.tiny_decoders import FAMILIES
-from train.quantization_places import ProfileName
-from train.simulated_model import simulated_model
+from train.simulation.quantization_places import ProfileName
+from train.simulation.simulated_model import simulated_model
 
 VARIANTS = [("opt", "vanilla", "none"), ("llama", "clipped", "all-heads")]
 

@@ -14,8 +14,8 @@ from export.traced_masks import CausalMask, Positions
 from export.tracing import GraphInterface, TracedModel
 from tests.export.tiny_checkpoints import GATES, SOFTMAXES, settings
 from tests.export.tiny_decoders import FAMILIES, tiny_decoder
-from train.attention import MASK_VALUE
-from train.families import layers_of
+from train.attention.quiet_attention import MASK_VALUE
+from train.families.known_families import layers_of
 
 ROUNDING = 5e-5  # float32, logits of about 10, positions from another start
 

@@ -9,9 +9,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from export.lowered_attention import LoweredGate, lowered_probabilities
-from train.attention import MASK_VALUE
-from train.gates import build_gate
-from train.settings import AttentionSettings
+from train.attention.gates import build_gate
+from train.attention.quiet_attention import MASK_VALUE
+from train.attention.settings import AttentionSettings
 
 
 def _scores(num_keys: int, seed: int = 0) -> tuple[torch.Tensor, torch.Tensor]:

@@ -12,7 +12,7 @@ from transformers import PreTrainedModel
 from export.lowering import Lowering, lower, undo_chunking
 from export.traced_masks import BoundedMask
 from tests.export.tiny_checkpoints import GATES, SOFTMAXES, settings, tiny_model
-from train.families import layers_of
+from train.families.known_families import layers_of
 
 ROUNDING = 1e-5  # float32, outputs of a LayerNorm
 

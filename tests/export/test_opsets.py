@@ -8,11 +8,11 @@ import numpy as np
 import onnx
 import pytest
 
-from deploy.calibrate import calibrate
-from deploy.graph_info import read_info
-from deploy.graph_writing import checked_before_replacing
-from deploy.lint import lint
-from deploy.quantize import quantize
+from deploy.calibration.calibrate import calibrate
+from deploy.graphs.graph_info import read_info
+from deploy.graphs.graph_writing import checked_before_replacing
+from deploy.quantization.lint import lint
+from deploy.quantization.quantize import quantize
 from export.half_precision import half_graph
 from export.parity import FLOAT16_TOLERANCE, open_session
 from tests.export.conftest import Exported, ExportTiny

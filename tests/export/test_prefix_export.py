@@ -9,17 +9,17 @@ import numpy as np
 import onnx
 import pytest
 
-from deploy.calibrate import calibrate
-from deploy.lint import lint
-from deploy.quantize import quantize
+from deploy.calibration.calibrate import calibrate
+from deploy.quantization.lint import lint
+from deploy.quantization.quantize import quantize
 from export.parity import open_session
 from export.to_onnx import ExportReport, export_checkpoint
 from tests.deploy.calibrated import run_literally
 from tests.export.tiny_checkpoints import VOCAB_SIZE, settings, tiny_model, write_checkpoint
 from tests.export.tiny_decoders import FAMILIES
-from train.prefix_tokens import store_prefix
-from train.quantization_places import ProfileName
-from train.simulated_model import simulated_model
+from train.conversion.prefix_tokens import store_prefix
+from train.simulation.quantization_places import ProfileName
+from train.simulation.simulated_model import simulated_model
 
 PREFIX = [7, 9, 4]
 ONE_LAYER = {**FAMILIES["llama"], "num_layers": 1}

@@ -10,12 +10,12 @@ import onnx
 import pytest
 from onnx import numpy_helper
 
-from deploy.calibrate import calibrate
-from deploy.graph_index import GraphIndex
-from deploy.graph_info import read_info
-from deploy.graph_patterns import find_linears, is_head
-from deploy.lint import lint
-from deploy.quantize import quantize
+from deploy.calibration.calibrate import calibrate
+from deploy.graphs.graph_index import GraphIndex
+from deploy.graphs.graph_info import read_info
+from deploy.graphs.graph_patterns import find_linears, is_head
+from deploy.quantization.lint import lint
+from deploy.quantization.quantize import quantize
 from export.half_precision import half_graph
 from export.parity import open_session
 from tests.export.conftest import Exported, ExportTiny

@@ -15,10 +15,10 @@ import pytest
 import torch
 from tokenizers import Tokenizer
 
-from deploy.attention_pattern import find_attentions
 from deploy.files import sha256_file
-from deploy.graph_index import GraphIndex
-from deploy.graph_info import read_info
+from deploy.graphs.attention_pattern import find_attentions
+from deploy.graphs.graph_index import GraphIndex
+from deploy.graphs.graph_info import read_info
 from export.lowering import Lowering
 from export.parity import FLOAT16_TOLERANCE, open_session
 from export.to_onnx import export_checkpoint
@@ -32,9 +32,9 @@ from tests.export.tiny_checkpoints import (
     write_checkpoint,
     write_pooling,
 )
-from train.checkpoint import checkpoint_sha256, load, save
-from train.convert import convert
-from train.settings import AttentionSettings
+from train.attention.settings import AttentionSettings
+from train.checkpoints.checkpoint import checkpoint_sha256, load, save
+from train.conversion.convert import convert
 
 COMBINATIONS = [
     pytest.param(softmax, gate, ("folded", "literal")[(row + column) % 2], id=f"{softmax}-{gate}")

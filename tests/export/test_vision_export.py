@@ -11,26 +11,26 @@ import onnx
 import pytest
 from transformers import PreTrainedModel
 
-from deploy.attention_pattern import find_attentions
 from deploy.backends.engine_builder import build_engine
 from deploy.backends.opening import open_backend
-from deploy.calibrate import calibrate
-from deploy.graph_index import GraphIndex
-from deploy.graph_info import read_info
-from deploy.image_preprocessing import read_image_encoder
-from deploy.lint import lint
-from deploy.profiles import PROFILES
-from deploy.quantize import quantize
-from deploy.shapes import parse_shapes
-from deploy.sites import find_sites
+from deploy.calibration.calibrate import calibrate
+from deploy.data.image_preprocessing import read_image_encoder
+from deploy.graphs.attention_pattern import find_attentions
+from deploy.graphs.graph_index import GraphIndex
+from deploy.graphs.graph_info import read_info
+from deploy.graphs.profiles import PROFILES
+from deploy.graphs.shapes import parse_shapes
+from deploy.graphs.sites import find_sites
+from deploy.quantization.lint import lint
+from deploy.quantization.quantize import quantize
 from export.lowering import lower
 from export.to_onnx import ExportReport, export_checkpoint
 from tests.deploy.calibrated import run_literally
 from tests.export.tiny_checkpoints import GATES, SOFTMAXES
 from tests.export.vision_checkpoints import CLASSES, ENCODER, SMALL_ENCODER, converted_vision, small_vit, write_vision
 from tests.train.vision import TIMM_MODELS, image_batch, logits_of, tiny_vision
-from train.settings import AttentionSettings
-from train.simulated_model import simulated_model
+from train.attention.settings import AttentionSettings
+from train.simulation.simulated_model import simulated_model
 
 PATCH_NORM: dict[str, Any] = {"patch_norm": True}
 
@@ -144,7 +144,7 @@ def _batches(seeds: tuple[int, ...] = (0, 1)) -> list[dict[str, np.ndarray]]:
 
 
 def test_w8a8_graphs_lint_clean_build_and_follow_the_float_model(small: Path, tmp_path: Path) -> None:
-    from deploy.calibration_cache import CalibrationCache
+    from deploy.calibration.calibration_cache import CalibrationCache
 
     int8 = tmp_path / "model.int8.onnx"
     summary = quantize(small / "model.onnx", CalibrationCache.load(small / "calibration.json"), int8)
@@ -171,7 +171,7 @@ def test_w8a8_graphs_lint_clean_build_and_follow_the_float_model(small: Path, tm
 
 @pytest.mark.parametrize("profile", ["tensorrt", "paper"])
 def test_integers_agree_with_the_simulation_in_pytorch(small: Path, tmp_path: Path, profile: Any) -> None:
-    from deploy.calibration_cache import CalibrationCache
+    from deploy.calibration.calibration_cache import CalibrationCache
 
     int8 = tmp_path / "model.int8.onnx"
     quantize(small / "model.onnx", CalibrationCache.load(small / "calibration.json"), int8, profile=profile)

@@ -11,9 +11,9 @@ import transformers
 from tokenizers import Tokenizer, models, pre_tokenizers, processors
 from transformers import AutoConfig, PreTrainedModel
 
-from train.checkpoint import save
-from train.convert import convert
-from train.settings import AttentionSettings
+from train.attention.settings import AttentionSettings
+from train.checkpoints.checkpoint import save
+from train.conversion.convert import convert
 
 VOCAB_SIZE = 100
 POSITIONS = 48

@@ -7,7 +7,7 @@ from typing import Any
 from transformers import PreTrainedModel
 
 from tests.export.tiny_checkpoints import tiny_model
-from train.settings import AttentionSettings
+from train.attention.settings import AttentionSettings
 
 FAMILIES: dict[str, dict[str, Any]] = {
     "opt": {

@@ -7,12 +7,12 @@ from pathlib import Path
 import torch
 from transformers import PreTrainedModel, ViTConfig, ViTForImageClassification
 
-from deploy.image_encoding import ImageEncoder
-from deploy.image_preprocessing import preprocessor_file
+from deploy.data.image_encoding import ImageEncoder
+from deploy.data.image_preprocessing import preprocessor_file
 from tests.train.vision import tiny_vision
-from train.checkpoint import save
-from train.convert import convert
-from train.settings import AttentionSettings
+from train.attention.settings import AttentionSettings
+from train.checkpoints.checkpoint import save
+from train.conversion.convert import convert
 
 ENCODER = ImageEncoder(size=(12, 8), mean=(0.5, 0.4, 0.3), std=(0.2, 0.25, 0.3), interpolation="bicubic")
 """For the models of ``tests.train.vision``."""

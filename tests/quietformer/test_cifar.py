@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from deploy.calibration_cache import CalibrationCache
+from deploy.calibration.calibration_cache import CalibrationCache
 from tests.export.tiny_checkpoints import settings
 from tests.export.vision_checkpoints import SMALL_ENCODER, small_vit, write_vision
 from tests.quietformer.test_commands import refuse, succeed

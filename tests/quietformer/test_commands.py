@@ -13,7 +13,7 @@ import pytest
 from safetensors.torch import load_file
 from typer.testing import CliRunner, Result
 
-from deploy.graph_info import read_info
+from deploy.graphs.graph_info import read_info
 from quietformer.cli import app
 from tests.export.tiny_checkpoints import tiny_model, write_checkpoint, write_pooling
 from tests.quietformer.tiny_run import random_sentences, write_tiny_run

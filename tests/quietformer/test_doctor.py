@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 from typer.testing import CliRunner
 
-from deploy import cuda_devices as probe
-from deploy.cuda_devices import CudaDevice, cuda_devices
+from deploy.backends import cuda_devices as probe
+from deploy.backends.cuda_devices import CudaDevice, cuda_devices
 from quietformer.cli import app
 from quietformer.doctor import ABILITIES, examine_machine, findings_table
 

@@ -138,7 +138,7 @@ KILLED_IN_THE_MIDDLE = textwrap.dedent("""
     from pathlib import Path
 
     from quietformer.pipeline import run_stages
-    from quietformer.recipe import load_recipe
+    from quietformer.recipe.recipe import load_recipe
     from quietformer.whole_run import all_stages
 
     recipe, folder, name = sys.argv[1:]

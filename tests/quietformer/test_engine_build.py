@@ -12,7 +12,7 @@ from quietformer.cli import app
 from quietformer.engine_build import EngineWishes, build_pair
 from quietformer.progress import progress
 from tests.deploy.calibrated import quantized
-from tests.deploy.test_float16 import both
+from tests.deploy.graphs.test_float16 import both
 
 SHAPES = ("--opt-shapes", "1x16", "--max-shapes", "4x24")
 

@@ -7,13 +7,13 @@ from pathlib import Path
 
 import pytest
 
-from deploy.graph_info import read_info
+from deploy.graphs.graph_info import read_info
 from quietformer.pipeline import run_stages
-from quietformer.recipe import load_recipe
+from quietformer.recipe.recipe import load_recipe
 from quietformer.whole_run import all_stages, learning_stages
 from tests.export.tiny_checkpoints import tiny_model, write_checkpoint, write_pooling
 from tests.quietformer.tiny_run import random_sentences
-from train.checkpoint import load, read_pooling
+from train.checkpoints.checkpoint import load, read_pooling
 
 RECIPE = """
 name = "tiny-classifier"

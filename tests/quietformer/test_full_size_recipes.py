@@ -8,9 +8,9 @@ from pathlib import Path
 import pytest
 import torch
 
-from quietformer.recipe import demo_recipe_path, load_recipe
-from quietformer.training_setup import describe
-from train.architecture import build_model
+from quietformer.recipe.recipe import demo_recipe_path, load_recipe
+from quietformer.training.training_setup import describe
+from train.conversion.architecture import build_model
 
 RECIPES = demo_recipe_path().parent
 _LAYER = 12 * 768**2 + 13 * 768

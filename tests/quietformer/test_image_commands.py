@@ -10,8 +10,8 @@ import numpy as np
 import onnx
 import pytest
 
-from deploy.calibration_cache import CalibrationCache
-from deploy.image_data import image_data_identity
+from deploy.calibration.calibration_cache import CalibrationCache
+from deploy.data.image_data import image_data_identity
 from tests.deploy.encoder_graph import encoder
 from tests.deploy.vit_graph import ENCODER, K, vit
 from tests.quietformer.test_commands import refuse, succeed

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from deploy.graph_info import read_info
-from quietformer.recipe import load_recipe
+from deploy.graphs.graph_info import read_info
+from quietformer.recipe.recipe import load_recipe
 from tests.quietformer.test_commands import succeed
 from tests.quietformer.test_image_commands import write_images
 

@@ -15,17 +15,17 @@ from PIL import Image
 from transformers import PreTrainedModel
 from typer.testing import CliRunner, Result
 
-from deploy.image_encoding import ImageEncoder
-from deploy.image_preprocessing import preprocessor_file
+from deploy.data.image_encoding import ImageEncoder
+from deploy.data.image_preprocessing import preprocessor_file
 from quietformer.cli import app
 from tests.export.tiny_checkpoints import VOCAB_SIZE, tiny_model, write_checkpoint, write_tokenizer
 from tests.quietformer.tiny_run import random_sentences
 from tests.train.decoders import tiny_llama, tiny_opt
 from tests.train.vision import tiny_vision
-from train.checkpoint import load, save
-from train.convert import convert
-from train.families import layers_of
-from train.settings import AttentionSettings
+from train.attention.settings import AttentionSettings
+from train.checkpoints.checkpoint import load, save
+from train.conversion.convert import convert
+from train.families.known_families import layers_of
 
 PLANTED = slice(10, 20)
 """Token ids."""

@@ -9,7 +9,7 @@ import pytest
 from quietformer.model_facts import model_facts
 from tests.train.encoders import tiny_encoder
 from tests.train.vision import HIDDEN, tiny_vision
-from train.checkpoint import save
+from train.checkpoints.checkpoint import save
 
 
 @pytest.mark.parametrize(

@@ -15,7 +15,7 @@ from deploy.files import write_atomically
 from quietformer.manifest import Manifest, hash_source
 from quietformer.pipeline import run_stages
 from quietformer.progress import Job
-from quietformer.recipe import Recipe
+from quietformer.recipe.recipe import Recipe
 from quietformer.stages.layout import RECIPE_FILE
 from quietformer.stages.stage import Run, Stage
 
@@ -194,7 +194,7 @@ KILLED = textwrap.dedent("""
     import sys, time
     from pathlib import Path
     from quietformer.pipeline import run_stages
-    from quietformer.recipe import Recipe
+    from quietformer.recipe.recipe import Recipe
 
     sys.path.insert(0, {tests!r})
     from test_pipeline import Count, Write, recipe

@@ -10,10 +10,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from quietformer.recipe import Recipe, demo_recipe_path, load_recipe
-from quietformer.recipe_sections import AttentionSection, EngineSection, RetrofitSection
-from quietformer.text_shape import parse_shape
-from train.settings import AttentionSettings
+from quietformer.recipe.recipe import Recipe, demo_recipe_path, load_recipe
+from quietformer.recipe.sections import AttentionSection, EngineSection, RetrofitSection
+from quietformer.recipe.text_shape import parse_shape
+from train.attention.settings import AttentionSettings
 
 MINIMAL = 'name = "tiny"\n[model]\ncheckpoint = "somewhere"\n'
 
@@ -159,9 +159,9 @@ def test_the_attention_table_has_the_fields_and_defaults_of_the_settings() -> No
 
 
 def test_the_retrofit_table_has_the_fields_defaults_and_choices_of_the_settings() -> None:
-    from train.quantization_places import PROFILE_NAMES
-    from train.quantizer import WEIGHT_RANGES
     from train.retrofit_settings import RetrofitSettings
+    from train.simulation.quantization_places import PROFILE_NAMES
+    from train.simulation.quantizer import WEIGHT_RANGES
 
     assert RetrofitSettings.from_dict(RetrofitSection().model_dump()) == RetrofitSettings()
     assert set(RetrofitSection.model_fields) == set(RetrofitSettings.__dataclass_fields__)

@@ -8,11 +8,11 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from deploy.image_preprocessing import read_image_encoder
+from deploy.data.image_preprocessing import read_image_encoder
 from quietformer.pipeline import run_stages
-from quietformer.recipe import load_recipe
+from quietformer.recipe.recipe import load_recipe
 from quietformer.whole_run import learning_stages
-from train.checkpoint import load
+from train.checkpoints.checkpoint import load
 
 RECIPE = """
 name = "tiny-vit"
@@ -83,8 +83,8 @@ def test_a_vision_transformer_is_trained_and_measured(recipe_file: Path, tmp_pat
 
 
 def test_killed_training_on_augmented_images_resumes_bit_for_bit(recipe_file: Path, tmp_path: Path) -> None:
-    from quietformer import training_job
-    from train.progress import StepReport
+    from quietformer.training import training_job
+    from train.loop.progress import StepReport
 
     recipe = load_recipe(recipe_file)
     stages = learning_stages(recipe)[:2]

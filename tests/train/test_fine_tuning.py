@@ -10,12 +10,12 @@ import torch
 from scipy.stats import spearmanr
 
 from tests.train.encoders import randomize_gates, tiny_encoder
-from train.checkpoint import load, save
-from train.convert import convert, settings_of
+from train.attention.settings import AttentionSettings
+from train.checkpoints.checkpoint import load, save
+from train.conversion.convert import convert, settings_of
 from train.fine_tuning import load_trunk, text_classifier
-from train.labelled_batches import LabelledRows, ScoredPairs, labelled_batches, pair_batch
-from train.sentence_similarity import SentenceSimilarity
-from train.settings import AttentionSettings
+from train.objectives.labelled_batches import LabelledRows, ScoredPairs, labelled_batches, pair_batch
+from train.objectives.sentence_similarity import SentenceSimilarity
 
 GATED = AttentionSettings(gate="linear", gate_init=0.25)
 

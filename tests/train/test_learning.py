@@ -11,16 +11,16 @@ import torch
 from transformers import PreTrainedModel
 
 from tests.train.two_processes import run_in_two_processes
-from train.architecture import ModelDescription, build_model
+from train.attention.settings import AttentionSettings
+from train.batches.masking import MaskedWindows, Masking
+from train.batches.token_windows import TokenWindows, spread_windows
+from train.conversion.architecture import ModelDescription, build_model
 from train.learning import learn
-from train.loop import TrainingResult, default_accelerator
-from train.loop_settings import LoopSettings
-from train.masked_lm import MaskedLm
-from train.masking import MaskedWindows, Masking
-from train.penalty import PenaltySettings
-from train.progress import SilentProgress, StepReport
-from train.settings import AttentionSettings
-from train.token_windows import TokenWindows, spread_windows
+from train.loop.loop_settings import LoopSettings
+from train.loop.progress import SilentProgress, StepReport
+from train.loop.training_loop import TrainingResult, default_accelerator
+from train.objectives.masked_lm import MaskedLm
+from train.objectives.penalty import PenaltySettings
 from train.validation import Validation, ValidationSettings
 
 MASKING = Masking(mask_id=2, special_ids=(0, 1, 2), vocab_size=40)

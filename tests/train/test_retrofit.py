@@ -11,13 +11,13 @@ import torch
 from transformers import PreTrainedModel
 
 from tests.train.encoders import tiny_encoder, tiny_masked_lm
-from train.convert import convert
-from train.loop import default_accelerator
-from train.progress import SilentProgress, StepReport
+from train.attention.settings import AttentionSettings
+from train.batches.text_batches import TokenRow
+from train.conversion.convert import convert
+from train.loop.progress import SilentProgress, StepReport
+from train.loop.training_loop import default_accelerator
 from train.retrofit import RetrofitResult, retrofit
 from train.retrofit_settings import RetrofitSettings
-from train.settings import AttentionSettings
-from train.text_batches import TokenRow
 
 GATED = AttentionSettings(gate="linear", gate_init=0.5, gate_scale=2.0)
 SETTINGS = RetrofitSettings(

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from deploy.compare import CompareReport
+from deploy.measuring.compare import CompareReport
 from quietformer.report.figures.plot import Plot
 from quietformer.report.number_text import score, score_with_std
 from quietformer.report.plots import AFTER, BEFORE, INK, MUTED, WIDE, canvas

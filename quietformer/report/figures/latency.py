@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from deploy.bench import BenchReport, shape_text
+from deploy.measuring.bench import BenchReport, shape_text
 from quietformer.report.figures.plot import Plot
 from quietformer.report.number_text import milliseconds
 from quietformer.report.pairing import is_eight_bit

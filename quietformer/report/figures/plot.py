@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from deploy.compare import Evidence
+from deploy.measuring.compare import Evidence
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

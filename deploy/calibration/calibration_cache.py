@@ -1,0 +1,236 @@
+"""The calibration cache: per-tensor statistics, bound by hashes to one model, one data set and one preprocessing.
+
+A JSON file with one tensor a line. The same calibration writes the same bytes. A digest over the content and the list of
+expected tensors tell a damaged or edited file from a whole one.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Iterable
+from copy import deepcopy
+from dataclasses import dataclass, field, fields, replace
+from importlib import metadata
+from pathlib import Path
+from typing import Any, Self
+
+from deploy.calibration.ranges import QuantParams, choose_range, quant_params, range_warning
+from deploy.calibration.tensor_statistics import TensorStatistics
+from deploy.files import refuse_existing, write_atomically
+from deploy.graphs.float16 import calibrated_sha256
+
+FORMAT = "quietformer calibration"
+SCHEMA_VERSION = 1
+
+_TOOLS = ("numpy", "onnx", "onnxruntime", "tokenizers")
+
+
+def tool_versions() -> dict[str, str]:
+    """Installed versions of the packages that compute the statistics."""
+    versions = {}
+    for name in _TOOLS:
+        try:
+            versions[name] = metadata.version(name)
+        except metadata.PackageNotFoundError:
+            versions[name] = "not installed"
+    return versions
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class CalibrationCache:
+    """Statistics of every watched tensor of one float graph, and all that they depend on."""
+
+    model_sha256: str
+    """Hash of the float graph (:func:`deploy.graphs.model_hash.model_sha256`)."""
+    data: dict[str, Any]
+    """Identity of the data (:func:`deploy.data.text_data.data_identity`), with ``indices`` of the texts that were used."""
+    preprocessing: dict[str, Any]
+    """How data became feeds: tokenizer hash, length in tokens, padding."""
+    method: str
+    """How a range is chosen (:data:`deploy.calibration.ranges.Method`)."""
+    parameters: dict[str, float]
+    """All parameters of the method."""
+    seed: int
+    """Seed of the choice of data."""
+    samples: int
+    """Rows that were run."""
+    batches: int
+    """Batches that were run."""
+    tensors: dict[str, TensorStatistics]
+    """Statistics by tensor name, in graph order."""
+    not_for_accuracy: bool = False
+    """True when the data was random: every later artifact says so."""
+    tool_versions: dict[str, str] = field(default_factory=tool_versions)
+    """Versions of what computed the statistics."""
+
+    def range_of(self, tensor: str, *, bits: int = 8, symmetric: bool = True) -> QuantParams:
+        """Scale and zero point of one tensor.
+
+        Raises:
+            ValueError: the tensor was not calibrated, or has no values.
+        """
+        if tensor not in self.tensors:
+            raise ValueError(f"tensor '{tensor}' was not calibrated; the cache holds {len(self.tensors)} other tensors")
+        try:
+            low, high = choose_range(
+                self.tensors[tensor], self.method, bits=bits, symmetric=symmetric, **self._range_parameters()
+            )
+        except ValueError as error:
+            raise ValueError(f"tensor '{tensor}': {error}") from error
+        return quant_params(low, high, bits=bits, symmetric=symmetric)
+
+    def warnings(self) -> list[str]:
+        """One line for each tensor whose range is a guess."""
+        found = ((name, range_warning(statistics)) for name, statistics in self.tensors.items())
+        return [f"tensor '{name}' {text}" for name, text in found if text is not None]
+
+    def check(
+        self,
+        model_path: Path,
+        *,
+        data: dict[str, Any] | None = None,
+        preprocessing: dict[str, Any] | None = None,
+        method: str | None = None,
+        parameters: dict[str, float] | None = None,
+        tensors: Iterable[str] = (),
+    ) -> None:
+        """Refuse a cache that was made from something else; what is not given is not compared.
+
+        Args:
+            model_path: float graph that is about to be quantized; a float16 graph is bound to ranges by the hash of its
+                float32 form that it carries.
+            data: identity of the data; ``indices`` are compared only where both sides have them.
+            preprocessing: how data becomes feeds.
+            method: how a range is chosen.
+            parameters: all parameters of the method.
+            tensors: names that must have been calibrated.
+
+        Raises:
+            FileNotFoundError: no such model.
+            ValueError: a mismatch; the message names the field and both values.
+        """
+        _compare("model_sha256", self.model_sha256, calibrated_sha256(model_path))
+        if data is not None:
+            own, other = self.data.get("indices"), data.get("indices")
+            unused = {"indices"} if own is None or other is None else set()
+            for key in sorted((set(self.data) | set(data)) - unused):
+                _compare(f"data.{key}", self.data.get(key), data.get(key))
+        if preprocessing is not None:
+            _compare("preprocessing", self.preprocessing, preprocessing)
+        if method is not None:
+            _compare("method", self.method, method)
+        if parameters is not None:
+            _compare("parameters", self.parameters, parameters)
+        if missing := sorted(set(tensors) - set(self.tensors)):
+            raise ValueError(f"calibration cache has no entry for tensor '{missing[0]}' ({len(missing)} missing)")
+
+    def merge(self, other: Self) -> Self:
+        """The cache of both shards' data together.
+
+        Raises:
+            ValueError: the shards differ in anything but the samples they saw, or saw the same sample.
+        """
+        for entry in fields(self):
+            if entry.name not in {"data", "samples", "batches", "tensors"}:
+                _compare(entry.name, getattr(self, entry.name), getattr(other, entry.name), what="shards do not match")
+        mine, theirs = ({k: v for k, v in cache.data.items() if k != "indices"} for cache in (self, other))
+        _compare("data", mine, theirs, what="shards do not match")
+        _compare("tensors", sorted(self.tensors), sorted(other.tensors), what="shards do not match")
+        indices = [*self.data.get("indices", ()), *other.data.get("indices", ())]
+        if len(set(indices)) < len(indices):
+            raise ValueError("shards overlap: both saw the same sample of the data")
+        tensors = deepcopy(self.tensors)
+        for name, statistics in tensors.items():
+            statistics.merge(other.tensors[name])
+        return replace(
+            self,
+            data=mine | ({"indices": sorted(indices)} if indices else {}),
+            samples=self.samples + other.samples,
+            batches=self.batches + other.batches,
+            tensors=tensors,
+        )
+
+    def save(self, path: Path, *, force: bool = False) -> None:
+        """Write the cache; the same cache gives the same bytes.
+
+        Raises:
+            FileExistsError: ``path`` exists and ``force`` is not set.
+        """
+        refuse_existing(path, force=force)
+        write_atomically(path, self.to_json())
+
+    def to_json(self) -> str:
+        """Content of the file."""
+        content = {entry.name: getattr(self, entry.name) for entry in fields(self) if entry.name != "tensors"}
+        content |= {"format": FORMAT, "schema_version": SCHEMA_VERSION, "tensor_names": list(self.tensors)}
+        tensors = {name: statistics.to_dict() for name, statistics in self.tensors.items()}
+        lines = [f" {json.dumps(key)}: {_compact(content[key])}" for key in sorted(content)]
+        lines.append(f' "digest": "{_digest(content | {"tensors": tensors})}"')
+        rows = ",\n".join(f"  {json.dumps(name)}: {_compact(values)}" for name, values in tensors.items())
+        return "{\n" + ",\n".join(lines) + ',\n "tensors": {\n' + rows + "\n }\n}\n"
+
+    @classmethod
+    def load(cls, path: Path) -> Self:
+        """Read a cache and check that it is whole.
+
+        Raises:
+            FileNotFoundError: no such file.
+            ValueError: not a calibration cache, another schema version, or a damaged one.
+        """
+        if not path.is_file():
+            raise FileNotFoundError(f"no calibration cache at {path}")
+        try:
+            content = json.loads(path.read_bytes())
+        except (ValueError, RecursionError) as error:
+            raise ValueError(f"{path} is not JSON, or ends early: {error}") from error
+        if not isinstance(content, dict) or content.get("format") != FORMAT:
+            raise ValueError(f"{path} is not a calibration cache; expected a JSON file with format '{FORMAT}'")
+        if (version := content.get("schema_version")) != SCHEMA_VERSION:
+            raise ValueError(
+                f"{path} has schema version {version}; this version reads {SCHEMA_VERSION}: calibrate again"
+            )
+        known = {entry.name for entry in fields(cls)} | {"format", "schema_version", "tensor_names", "digest"}
+        if differing := sorted(known ^ set(content)):
+            raise ValueError(
+                f"{path} is damaged: field '{differing[0]}' is {'missing' if differing[0] in known else 'unknown'}"
+            )
+        if not isinstance(content["tensors"], dict) or not isinstance(content["tensor_names"], list):
+            raise ValueError(f"{path} is damaged: its tensors are no table")  # noqa: TRY004 - a fault of the file
+        if lost := sorted(set(map(str, content["tensor_names"])) ^ set(content["tensors"])):
+            raise ValueError(f"{path} is damaged: the entry of tensor '{lost[0]}' was deleted or added")
+        digest = content.pop("digest")
+        try:
+            is_whole = digest == _digest(content)
+            tensors = {name: TensorStatistics.from_dict(content["tensors"][name]) for name in content["tensor_names"]}
+        except (ValueError, KeyError, TypeError, AttributeError) as error:
+            raise ValueError(f"{path} is damaged: {type(error).__name__}: {error}; calibrate again") from error
+        if not is_whole:
+            raise ValueError(f"{path} is damaged: its content does not match its digest; calibrate again")
+        rest = {
+            name: value for name, value in content.items() if name not in {"format", "schema_version", "tensor_names"}
+        }
+        return cls(**(rest | {"tensors": tensors}))
+
+    def _range_parameters(self) -> dict[str, float]:
+        return {name: value for name, value in self.parameters.items() if name == "percentile"}
+
+
+def _compare(
+    name: str, own: Any, other: Any, *, what: str = "the calibration cache was made from something else"
+) -> None:
+    if own != other:
+        raise ValueError(f"{what}: {name} is {_short(own)} there and {_short(other)} here")
+
+
+def _short(value: Any) -> str:
+    text = _compact(value)
+    return text if len(text) <= 80 else f"{text[:77]}..."
+
+
+def _compact(value: Any) -> str:
+    return json.dumps(value, sort_keys=True, allow_nan=False, ensure_ascii=False)
+
+
+def _digest(content: dict[str, Any]) -> str:
+    return hashlib.sha256(_compact(content).encode()).hexdigest()

@@ -1,0 +1,1 @@
+"""ONNX graphs: read, hashed, written, and the patterns, sites and profiles found in them."""

@@ -1,0 +1,173 @@
+"""A float graph whose inner tensors are outputs, run by ONNX Runtime.
+
+Only what the watched tensors need is kept, so a large vocabulary head costs nothing. Weights in external files stay
+there; a graph that holds its weights is written to a temporary file first, so that they are in memory once.
+"""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import onnx
+from numpy.typing import NDArray
+
+from deploy.graphs.graph_structure import external_files, read_structure
+
+Feeds = Mapping[str, NDArray[Any]]
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class GraphInput:
+    """An input of a graph."""
+
+    name: str
+    dtype: np.dtype[Any]
+    shape: tuple[int | None, ...]
+    """None for a dimension that the graph leaves open."""
+
+
+class WatchedGraph:
+    """An ONNX file as a source of inner tensors.
+
+    Raises:
+        FileNotFoundError: no such file.
+        ValueError: not an ONNX model.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        graph = read_structure(path).graph
+        constants = {tensor.name for tensor in graph.initializer}
+        self.inputs = [_input_of(value) for value in graph.input if value.name not in constants]
+
+    def structure(self) -> onnx.ModelProto:
+        """The graph, read anew: nobody here holds on to the weights in it."""
+        return read_structure(self.path)
+
+    def open(self, tensors: Sequence[str], *, shapes_only: bool = False, threads: int | None = None) -> WatchedSession:
+        """A session that computes ``tensors`` (in this order), or only their shapes.
+
+        Args:
+            tensors: names of inner tensors or of inputs.
+            shapes_only: give each tensor's shape, int64 (rank,), instead of its values, and optimise nothing.
+            threads: of ONNX Runtime; by default its own choice.
+
+        Raises:
+            ImportError: ONNX Runtime is not installed.
+            ValueError: ONNX Runtime refuses the graph.
+        """
+        model = self.structure()
+        _watch(model.graph, tensors, shapes_only=shapes_only)
+        try:
+            import onnxruntime  # noqa: PLC0415 - an optional extra
+        except ImportError as error:
+            raise ImportError(
+                "calibration needs ONNX Runtime; install it with: pip install 'quietformer[cpu]'"
+            ) from error
+        options = onnxruntime.SessionOptions()
+        options.log_severity_level = 3
+        if threads is not None:
+            options.intra_op_num_threads = threads
+        if shapes_only:
+            options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_DISABLE_ALL
+            options.execution_order = onnxruntime.ExecutionOrder.PRIORITY_BASED  # a tensor dies once its shape is read
+            options.add_session_config_entry("session.disable_prepacking", "1")
+        providers = ["CPUExecutionProvider"]
+        with tempfile.TemporaryDirectory(prefix="quietformer-") as folder:
+            source: str | bytes
+            if external_files(model):
+                options.add_session_config_entry(
+                    "session.model_external_initializers_file_folder_path", str(self.path.parent.resolve())
+                )
+                source = model.SerializeToString()
+            else:
+                source = str(Path(folder) / "watched.onnx")
+                onnx.save(model, source)
+            del model
+            try:
+                return WatchedSession(onnxruntime.InferenceSession(source, options, providers=providers), tensors)
+            except Exception as error:  # the library's exceptions have no common base
+                reason = str(error).strip().splitlines()[0]
+                raise ValueError(f"ONNX Runtime cannot run {self.path}: {reason}") from error
+
+
+class WatchedSession:
+    """Runs feeds and gives the watched tensors."""
+
+    def __init__(self, session: Any, tensors: Sequence[str]) -> None:
+        self._session = session
+        self._tensors = list(tensors)
+        self._inputs = {entry.name for entry in session.get_inputs()}
+
+    def run(self, feeds: Feeds) -> dict[str, NDArray[Any]]:
+        """Values (or shapes) of the watched tensors by name.
+
+        Raises:
+            ValueError: the graph cannot run on these feeds.
+        """
+        try:
+            results = self._session.run(None, {name: feeds[name] for name in self._inputs})
+        except Exception as error:  # the library's exceptions have no common base
+            shapes = ", ".join(f"{name} {list(value.shape)}" for name, value in feeds.items())
+            raise ValueError(f"the graph cannot run on {shapes}: {str(error).strip().splitlines()[0]}") from error
+        return dict(zip(self._tensors, results, strict=True))
+
+
+def _watch(graph: onnx.GraphProto, tensors: Sequence[str], *, shapes_only: bool) -> None:
+    """Make ``tensors`` the only outputs and drop what they do not need, in place."""
+    needed = set(tensors)
+    kept: list[onnx.NodeProto] = []
+    for node in reversed(graph.node):
+        if needed.intersection(node.output):
+            needed.update(_reads(node))
+            kept.append(node)
+    kept = [_copy(node) for node in reversed(kept)]
+    wanted = set(tensors)
+    inputs = {value.name for value in graph.input}
+    del graph.node[:]
+    for node in kept:
+        graph.node.append(node)
+        if shapes_only:
+            graph.node.extend(_shape_node(name) for name in node.output if name in wanted)
+    for index in reversed([i for i, tensor in enumerate(graph.initializer) if tensor.name not in needed]):
+        del graph.initializer[index]
+    for index in reversed([i for i, value in enumerate(graph.input) if value.name not in needed]):
+        del graph.input[index]
+    del graph.output[:]
+    for name in tensors:
+        if name in inputs:
+            graph.node.append(
+                _shape_node(name) if shapes_only else onnx.helper.make_node("Identity", [name], [f"{name}/watched"])
+            )
+        watched = f"{name}/shape" if shapes_only else f"{name}/watched" if name in inputs else name
+        graph.output.append(onnx.ValueInfoProto(name=watched))
+
+
+def _shape_node(name: str) -> onnx.NodeProto:
+    return onnx.helper.make_node("Shape", [name], [f"{name}/shape"])
+
+
+def _copy(node: onnx.NodeProto) -> onnx.NodeProto:
+    copy = onnx.NodeProto()
+    copy.CopyFrom(node)
+    return copy
+
+
+def _reads(node: onnx.NodeProto) -> Iterable[str]:
+    yield from node.input
+    for attribute in node.attribute:
+        for graph in [attribute.g, *attribute.graphs]:
+            for inner in graph.node:
+                yield from _reads(inner)
+            yield from (value.name for value in graph.output)
+
+
+def _input_of(value: onnx.ValueInfoProto) -> GraphInput:
+    tensor = value.type.tensor_type
+    shape = tuple(size.dim_value if size.HasField("dim_value") else None for size in tensor.shape.dim)
+    return GraphInput(name=value.name, dtype=onnx.helper.tensor_dtype_to_np_dtype(tensor.elem_type), shape=shape)

@@ -1,0 +1,1 @@
+"""Q/DQ graphs: made, read back and checked."""

@@ -1,0 +1,44 @@
+"""Check a Q/DQ graph against the rules of its profile and against what TensorRT's parser refuses.
+
+quietformer lint MODEL.onnx --profile tensorrt
+"""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import onnx
+
+from deploy.graphs.graph_info import load_graph
+from deploy.graphs.profiles import Profile, profile_named
+from deploy.quantization.lint_rules.finding import Finding, Rule
+from deploy.quantization.lint_rules.linear_layers import LINEAR_RULES
+from deploy.quantization.lint_rules.operators import OPERATOR_RULES
+from deploy.quantization.lint_rules.parameters import PARAMETER_RULES
+from deploy.quantization.lint_rules.placement import PLACEMENT_RULES
+from deploy.quantization.qdq_view import QdqView
+from deploy.quantization.quantize import EXCLUDED_KEY
+
+RULES: tuple[Rule, ...] = (*OPERATOR_RULES, *PARAMETER_RULES, *PLACEMENT_RULES, *LINEAR_RULES)
+
+
+def lint(model_path: Path, profile: str) -> list[Finding]:
+    """Findings of every rule, sorted by rule and place in the graph; an empty list is a clean graph.
+
+    Layers that ``quantize`` was told to exclude are no finding.
+
+    Raises:
+        FileNotFoundError: no such file.
+        ValueError: not an ONNX model, or an unknown profile.
+    """
+    return lint_model(load_graph(model_path), profile_named(profile))
+
+
+def lint_model(model: onnx.ModelProto, profile: Profile) -> list[Finding]:
+    """See :func:`lint`; on a loaded model."""
+    excluded: list[str] = next(
+        (json.loads(entry.value) for entry in model.metadata_props if entry.key == EXCLUDED_KEY), []
+    )
+    view = QdqView(model, profile, allowed_float=frozenset(excluded))
+    return sorted((finding for rule in RULES for finding in rule(view)), key=lambda finding: finding.rule)

@@ -1,0 +1,193 @@
+"""Float ONNX and a calibration cache in, W8A8 Q/DQ ONNX out.
+
+sites of the profile -> minus exclusions -> scales from the cache, integers from the weights -> Q/DQ nodes
+"""
+
+from __future__ import annotations
+
+import json
+import shutil
+from collections import Counter
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from itertools import groupby
+from pathlib import Path
+from typing import Literal, Protocol, get_args
+
+import numpy as np
+import onnx
+
+from deploy.calibration.calibration_cache import CalibrationCache
+from deploy.calibration.ranges import QuantParams
+from deploy.files import refuse_existing
+from deploy.graphs.float16 import check_float16, float16_tensors, float32_name
+from deploy.graphs.graph_index import GraphIndex
+from deploy.graphs.graph_info import TOKENIZER_FILE, GraphInfo, load_graph
+from deploy.graphs.graph_structure import stored_bytes
+from deploy.graphs.graph_writing import checked_before_replacing
+from deploy.graphs.model_hash import model_sha256
+from deploy.graphs.op_precision import OpPrecision, op_precisions
+from deploy.graphs.profiles import Profile, profile_named
+from deploy.graphs.sites import SiteList, WeightSite, find_sites
+from deploy.quantization.exclusions import EXCLUDED, exclude_sites
+from deploy.quantization.qdq_nodes import QdqWriter, ScaledTensor, ScaledWeight
+from deploy.quantization.weights import quantize_weight
+
+WeightRanges = Literal["minmax", "mse", "per-channel"]
+Progress = Callable[[str], None]
+
+EXCLUDED_KEY = "quietformer_excluded"
+"""Metadata of a quantized graph: names of the linear layers that the user left in float, as a JSON list."""
+
+
+class Ranges(Protocol):
+    """What writing Q/DQ asks of a calibration cache."""
+
+    def range_of(self, tensor: str, *, bits: int = 8, symmetric: bool = True) -> QuantParams:
+        """Parameters of one tensor; a ``ValueError`` when it was not calibrated."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class QuantizeSummary:
+    """What was quantized and what was not."""
+
+    profile: str
+    activations: dict[str, int]
+    """Number of quantized tensors by kind."""
+    weights: dict[str, int]
+    """Number of integer constants by kind."""
+    float_linears: dict[str, str]
+    """Linear layers left in float, by node name, with the reason."""
+    operations: tuple[OpPrecision, ...]
+    """Precision of every matrix product of the result."""
+    float_bytes: int
+    quantized_bytes: int
+    """Size of the ONNX files, with the weights beside them."""
+
+
+def quantize_model(
+    model: onnx.ModelProto, ranges: Ranges, *, profile: Profile, weights: WeightRanges, exclude: Sequence[str] = ()
+) -> tuple[onnx.ModelProto, SiteList]:
+    """Write Q/DQ into ``model`` (in place) and return it with the sites that were used.
+
+    Raises:
+        ValueError: the graph is already quantized, nothing in it can be, a tensor was not calibrated, a weight is not
+            finite, or an exclusion matches nothing.
+    """
+    if weights not in get_args(WeightRanges):
+        raise ValueError(f"unknown weight ranges '{weights}'; known are {', '.join(get_args(WeightRanges))}")
+    if any(node.op_type in ("QuantizeLinear", "DequantizeLinear") for node in model.graph.node):
+        raise ValueError("the graph already holds QuantizeLinear or DequantizeLinear nodes; give the float graph")
+    sites = exclude_sites(find_sites(model, profile), exclude, profile)
+    if not sites.weights:
+        raise ValueError(f"the graph has no linear layer that profile '{profile.name}' quantizes")
+    writer = QdqWriter(model)
+    index = GraphIndex(model.graph)
+    halves = float16_tensors(model)
+    for site in sites.activations:
+        parameters = ranges.range_of(float32_name(site.tensor), bits=8, symmetric=profile.symmetric)
+        writer.add_activation(
+            ScaledTensor(
+                site=site,
+                scale=parameters.scale,
+                zero_point=parameters.zero_point,
+                dtype=profile.activation_dtype,
+                scale_type=np.float16 if site.tensor in halves else np.float32,
+            )
+        )
+    for _, group in groupby(sorted(sites.weights, key=lambda site: site.tensor), key=lambda site: site.tensor):
+        writer.add_weight(_integers_of(index, list(group), weights))
+    writer.apply()
+    return model, sites
+
+
+def _integers_of(index: GraphIndex, sites: list[WeightSite], weights: WeightRanges) -> ScaledWeight:
+    axes = {site.output_axis for site in sites}
+    axis = axes.pop() if weights == "per-channel" and len(axes) == 1 else None
+    values = index.constant_value(sites[0].tensor)
+    try:
+        integers, scale = quantize_weight(
+            values,
+            method="mse" if weights == "mse" else "minmax",
+            axis=axis,
+            scale_type=np.float16 if values.dtype == np.float16 else np.float32,
+        )
+    except ValueError as error:
+        raise ValueError(f"weight '{sites[0].tensor}' {error}") from error
+    return ScaledWeight(sites=sites, integers=integers, scale=scale)
+
+
+def quantize(
+    model_path: Path,
+    cache: CalibrationCache,
+    out: Path,
+    *,
+    profile: str = "tensorrt",
+    weights: WeightRanges = "minmax",
+    exclude: Sequence[str] = (),
+    allow_stale: bool = False,
+    force: bool = False,
+    progress: Progress | None = None,
+) -> QuantizeSummary:
+    """Quantize an exported graph.
+
+    The tokenizer beside the float graph is copied beside the result when that lies in another folder.
+
+    Args:
+        model_path: float ONNX with quietformer metadata. In a float16 graph the scales are float16 as well.
+        cache: ranges of its tensors; those of the float32 graph that a float16 graph was made with fit it too.
+        out: ONNX file to write.
+        profile: ``tensorrt``, ``ort`` or ``paper``.
+        weights: how the weights' ranges are chosen.
+        exclude: shell patterns of nodes, weights and tensors that stay float.
+        allow_stale: accept a cache that was made from another graph with the same tensors.
+        force: replace ``out``.
+        progress: told what is happening, one line at a time.
+
+    Raises:
+        FileExistsError: ``out`` exists and ``force`` is not set.
+        FileNotFoundError: no such model.
+        ValueError: see :func:`quantize_model`; no metadata; a cache that belongs to another graph; or a float16 graph with
+            another profile than ``tensorrt`` or an opset without float16 scales.
+    """
+    report = progress or (lambda line: None)
+    policy = profile_named(profile)
+    refuse_existing(out, force=force)
+    report(f"reading {model_path}")
+    if not allow_stale:
+        cache.check(model_path)
+    float_sha256 = model_sha256(model_path)
+    model = load_graph(model_path)
+    info = GraphInfo.read(model, name=str(model_path))
+    if info.dtype == "float16":
+        check_float16(model, policy, name=str(model_path))
+    report(f"quantizing for profile {policy.name}")
+    try:
+        model, sites = quantize_model(model, cache, profile=policy, weights=weights, exclude=exclude)
+    except ValueError as error:
+        raise ValueError(f"{model_path}: {error}") from error
+    replace(
+        info,
+        profile=policy.name,
+        float_sha256=float_sha256,
+        not_for_accuracy=info.not_for_accuracy or cache.not_for_accuracy,
+    ).write(model)
+    excluded = sorted(left.node.name for left in sites.float_linears if left.reason == EXCLUDED)
+    if excluded:
+        model.metadata_props.add(key=EXCLUDED_KEY, value=json.dumps(excluded))
+    report(f"writing {out}")
+    operations = tuple(op_precisions(model))
+    with checked_before_replacing(model, out) as written:
+        onnx.checker.check_model(written)
+    tokenizer = model_path.parent / TOKENIZER_FILE
+    if tokenizer.is_file() and out.parent.resolve() != model_path.parent.resolve():
+        shutil.copyfile(tokenizer, out.parent / TOKENIZER_FILE)
+    return QuantizeSummary(
+        profile=policy.name,
+        activations=dict(Counter(site.kind for site in sites.activations)),
+        weights=dict(Counter(site.kind for site in sites.weights)),
+        float_linears={left.node.name: left.reason for left in sites.float_linears},
+        operations=operations,
+        float_bytes=stored_bytes(model_path),
+        quantized_bytes=stored_bytes(out),
+    )

@@ -1,0 +1,1 @@
+"""What a graph reads: texts or images, for calibration, benchmarks and tasks."""

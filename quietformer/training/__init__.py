@@ -1,0 +1,1 @@
+"""What a recipe says about training, made into models, batches and runs."""

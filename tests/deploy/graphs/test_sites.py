@@ -1,0 +1,160 @@
+"""Sites are found by structure for every attention variant, and each profile takes the ones it documents."""
+
+from __future__ import annotations
+
+from collections import Counter
+
+import numpy as np
+import onnx
+import onnxruntime
+import pytest
+
+from deploy.graphs.profiles import PROFILES, profile_named
+from deploy.graphs.sites import find_sites, observed_tensors
+from tests.deploy.encoder_graph import EncoderRecipe, encoder, feeds, from_text
+
+VARIANTS = [
+    EncoderRecipe(),
+    EncoderRecipe(softmax="folded"),
+    EncoderRecipe(softmax="literal", gate="mlp"),
+    EncoderRecipe(softmax="off_by_one"),
+    EncoderRecipe(softmax="padded", gate="linear"),
+    EncoderRecipe(softmax="per_row"),
+    EncoderRecipe(gate="linear", gelu="erf"),
+    EncoderRecipe(mask="where"),
+    EncoderRecipe(mask="scaled"),
+]
+
+
+def _kinds(model: onnx.ModelProto, profile: str) -> dict[str, str]:
+    return {site.tensor: site.kind for site in find_sites(model, profile_named(profile)).activations}
+
+
+@pytest.mark.parametrize("recipe", VARIANTS)
+def test_the_small_encoder_runs(recipe: EncoderRecipe) -> None:
+    session = onnxruntime.InferenceSession(encoder(recipe).SerializeToString(), providers=["CPUExecutionProvider"])
+    (hidden,) = session.run(None, feeds())
+    assert np.isfinite(hidden).all()
+
+
+@pytest.mark.parametrize("recipe", VARIANTS)
+@pytest.mark.parametrize("profile", ["tensorrt", "ort"])
+def test_input_profiles_take_the_inputs_of_linear_layers_only(recipe: EncoderRecipe, profile: str) -> None:
+    kinds = _kinds(encoder(recipe), profile)
+    expected = {"x": "layernorm_output", "ctx_0": "context", "n1_0": "layernorm_output"}
+    assert {name: kind for name, kind in kinds.items() if kind != "activation_output"} == expected
+    assert Counter(kinds.values())["activation_output"] == 1
+
+
+def test_query_key_and_value_share_one_site() -> None:
+    sites = find_sites(encoder(), PROFILES["tensorrt"])
+    shared = next(site for site in sites.activations if site.tensor == "x")
+    assert [use.node.output[0] for use in shared.readers] == ["qm_0", "km_0", "vm_0"]
+
+
+def test_the_paper_profile_takes_every_tensor_of_the_layer() -> None:
+    assert _kinds(encoder(EncoderRecipe(softmax="folded", mask="scaled")), "paper") == {
+        "e2": "embedding_sum",
+        "x": "layernorm_output",
+        "q_0": "linear_output",
+        "k_0": "linear_output",
+        "v_0": "linear_output",
+        "scaled_0": "scores",
+        "prob_0": "probabilities",
+        "ctx_0": "context",
+        "o_0": "linear_output",
+        "r1_0": "residual_sum",
+        "n1_0": "layernorm_output",
+        "act_0": "activation_output",
+        "f2_0": "linear_output",
+        "r2_0": "residual_sum",
+    }
+
+
+@pytest.mark.parametrize(("gate", "hidden"), [("linear", {}), ("mlp", {"hr_0": "activation_output"})])
+def test_the_paper_profile_takes_the_gate_path_and_the_gated_context(gate: str, hidden: dict[str, str]) -> None:
+    kinds = _kinds(encoder(EncoderRecipe(gate=gate)), "paper")
+    assert kinds["gs_0"] == "gate_probability"
+    assert kinds["ctx_0"] == "context"
+    assert hidden.items() <= kinds.items()
+    assert kinds["c4_0"] == "values_mixed"
+    assert not {"gl_0", "hl_0", "joined_0"} & set(kinds)
+
+
+@pytest.mark.parametrize("softmax", ["vanilla", "folded", "literal", "per_row", "padded", "off_by_one"])
+def test_probabilities_are_what_weighs_the_values(softmax: str) -> None:
+    kinds = _kinds(encoder(EncoderRecipe(softmax=softmax)), "paper")
+    assert [name for name, kind in kinds.items() if kind == "probabilities"] == ["prob_0"]
+    assert [name for name, kind in kinds.items() if kind == "scores"] == ["score_0"]
+
+
+def test_a_written_out_gelu_is_one_site_after_it() -> None:
+    kinds = _kinds(encoder(EncoderRecipe(gelu="erf")), "paper")
+    assert kinds["act_0"] == "activation_output"
+    assert not {"f1_0", "er_0", "er1_0", "xe_0"} & set(kinds)
+
+
+def test_small_gemms_stay_float_where_the_profile_says_so() -> None:
+    model = encoder(EncoderRecipe(gate="mlp"))
+    (left,) = find_sites(model, PROFILES["tensorrt"]).float_linears
+    assert left.node.output[0] == "gm_0"
+    assert left.reason == "32x2 has a side below 16"
+    assert find_sites(model, PROFILES["paper"]).float_linears == ()
+
+
+@pytest.mark.parametrize("profile", PROFILES)
+def test_a_head_stays_float(profile: str) -> None:
+    sites = find_sites(encoder(EncoderRecipe(head=True)), profile_named(profile))
+    assert [left.reason for left in sites.float_linears] == ["its output is an output of the graph"]
+    assert not {"logits", "hm"} & {site.tensor for site in sites.activations}
+    assert "w_head" not in {site.tensor for site in sites.weights}
+
+
+@pytest.mark.parametrize("profile", PROFILES)
+def test_outputs_of_the_graph_are_no_sites(profile: str) -> None:
+    assert "hidden" not in _kinds(encoder(), profile)
+
+
+def test_weights_of_the_paper_profile_include_tables_and_gains() -> None:
+    weights = Counter(site.kind for site in find_sites(encoder(), PROFILES["paper"]).weights)
+    assert weights == {"linear": 6, "embedding": 3, "layernorm_gain": 3}
+
+
+def test_observed_tensors_are_the_union_over_profiles_in_graph_order() -> None:
+    model = encoder(EncoderRecipe(gate="mlp", softmax="literal", num_layers=2))
+    observed = [tensor.name for tensor in observed_tensors(model)]
+    wanted = {site.tensor for profile in PROFILES.values() for site in find_sites(model, profile).activations}
+    assert set(observed) == wanted
+    order = [name for node in model.graph.node for name in node.output]
+    assert observed == sorted(observed, key=order.index)
+
+
+def test_observed_tensors_say_which_lie_in_the_unit_interval() -> None:
+    observed = observed_tensors(encoder(EncoderRecipe(gate="linear")))
+    assert {tensor.name for tensor in observed if tensor.unit_interval} == {"prob_0", "gs_0"}
+
+
+def test_gemm_convolution_and_transposed_weights_are_linear_layers() -> None:
+    model = from_text(
+        """g (float[B,3,32,32] image) => (float[B,20] y)
+        <float[64,3,16,16] patch, float[64] pb, float[48,64] w, float[48] b, float[32,48] u, float[20,32] head>
+        {
+            p = Conv<kernel_shape=[16,16], strides=[16,16]>(image, patch, pb)
+            m = GlobalAveragePool(p) f = Flatten(m)
+            h = Gemm<transB=1>(f, w, b) t = Tanh(h)
+            ut = Transpose<perm=[1,0]>(u) z = MatMul(t, ut) zz = Relu(z)
+            y = Gemm<transB=1>(zz, head)
+        }"""
+    )
+    sites = find_sites(model, PROFILES["tensorrt"])
+    assert [(site.tensor, site.output_axis) for site in sites.weights] == [("patch", 0), ("w", 0), ("ut", 1)]
+    assert [(site.tensor, site.kind) for site in sites.activations] == [
+        ("image", "linear_input"),
+        ("f", "linear_input"),
+        ("t", "activation_output"),
+    ]
+
+
+def test_an_unknown_profile_lists_the_known_ones() -> None:
+    with pytest.raises(ValueError, match="unknown profile 'int4'; known profiles are tensorrt, ort, paper"):
+        profile_named("int4")

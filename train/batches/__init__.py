@@ -1,0 +1,1 @@
+"""Batches of text, tokens and images as functions of (seed, step)."""

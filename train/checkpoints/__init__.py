@@ -1,0 +1,1 @@
+"""Checkpoints on disk: found, read, written, hashed."""

@@ -1,0 +1,1 @@
+"""Models become quiet: attention replaced, norms and stored prefixes added, fresh models built."""

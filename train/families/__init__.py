@@ -1,0 +1,1 @@
+"""Where the models of each family keep what is converted, watched and quantized."""

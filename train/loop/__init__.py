@@ -1,0 +1,1 @@
+"""The one training loop: updates, schedule, state that resumes exactly, progress."""

@@ -1,0 +1,1 @@
+"""What a training run minimises, and the figures it is judged by."""

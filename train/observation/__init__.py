@@ -1,0 +1,1 @@
+"""What a model does inside: outliers, attention, gates, gradients."""

@@ -1,0 +1,1 @@
+"""Weights brought into a form that one scale per tensor suffices for."""
