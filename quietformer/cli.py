@@ -17,6 +17,7 @@ from typer.core import TyperGroup
 from quietformer.commands import (
     bench,
     build,
+    cache,
     calibrate,
     compare,
     data,
@@ -90,6 +91,7 @@ for _module in (
     inspect,
     export,
     calibrate,
+    cache,
     quantize,
     lint,
     build,

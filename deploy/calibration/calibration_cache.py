@@ -23,6 +23,11 @@ from deploy.graphs.float16 import calibrated_sha256
 FORMAT = "quietformer calibration"
 SCHEMA_VERSION = 1
 
+IMPORTED_METHOD = "imported"
+"""Method of ranges that another tool chose; they are taken as they are."""
+IMPORTED_KIND = "imported"
+"""``kind`` of the data identity of such ranges: the file that they come from."""
+
 _TOOLS = ("numpy", "onnx", "onnxruntime", "tokenizers")
 
 
@@ -48,7 +53,7 @@ class CalibrationCache:
     preprocessing: dict[str, Any]
     """How data became feeds: tokenizer hash, length in tokens, padding."""
     method: str
-    """How a range is chosen (:data:`deploy.calibration.ranges.Method`)."""
+    """How a range is chosen (:data:`deploy.calibration.ranges.Method`), or ``imported``."""
     parameters: dict[str, float]
     """All parameters of the method."""
     seed: int
@@ -68,17 +73,29 @@ class CalibrationCache:
         """Scale and zero point of one tensor.
 
         Raises:
-            ValueError: the tensor was not calibrated, or has no values.
+            ValueError: the tensor was not calibrated, has no values, or its imported range does not say what is asked.
         """
+        low, high = self.chosen_range(tensor, bits=bits, symmetric=symmetric)
+        return quant_params(low, high, bits=bits, symmetric=symmetric)
+
+    def chosen_range(self, tensor: str, *, bits: int = 8, symmetric: bool = True) -> tuple[float, float]:
+        """Ends of one tensor's range; raises as :meth:`range_of`."""
         if tensor not in self.tensors:
             raise ValueError(f"tensor '{tensor}' was not calibrated; the cache holds {len(self.tensors)} other tensors")
+        method = self.method
+        if method == IMPORTED_METHOD:
+            if not symmetric and self.data.get("symmetric"):
+                raise ValueError(
+                    f"tensor '{tensor}': the ranges of {self.data.get('format')} that were imported are symmetric; "
+                    "only profile 'tensorrt' can use them, uint8 activations need both ends"
+                )
+            method = "minmax"
         try:
-            low, high = choose_range(
-                self.tensors[tensor], self.method, bits=bits, symmetric=symmetric, **self._range_parameters()
+            return choose_range(
+                self.tensors[tensor], method, bits=bits, symmetric=symmetric, **self._range_parameters()
             )
         except ValueError as error:
             raise ValueError(f"tensor '{tensor}': {error}") from error
-        return quant_params(low, high, bits=bits, symmetric=symmetric)
 
     def warnings(self) -> list[str]:
         """One line for each tensor whose range is a guess."""
@@ -131,6 +148,8 @@ class CalibrationCache:
         Raises:
             ValueError: the shards differ in anything but the samples they saw, or saw the same sample.
         """
+        if IMPORTED_METHOD in (self.method, other.method):
+            raise ValueError("imported ranges cannot be merged: nobody knows what data they saw")
         for entry in fields(self):
             if entry.name not in {"data", "samples", "batches", "tensors"}:
                 _compare(entry.name, getattr(self, entry.name), getattr(other, entry.name), what="shards do not match")

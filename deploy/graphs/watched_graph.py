@@ -20,6 +20,14 @@ from deploy.graphs.graph_structure import external_files, read_structure
 
 Feeds = Mapping[str, NDArray[Any]]
 
+_INPUT_TYPES: dict[str, type[np.generic]] = {
+    "tensor(int64)": np.int64,
+    "tensor(int32)": np.int32,
+    "tensor(bool)": np.bool_,
+    "tensor(float)": np.float32,
+}
+"""Types that integers and marks are converted to."""
+
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class GraphInput:
@@ -102,16 +110,18 @@ class WatchedSession:
     def __init__(self, session: Any, tensors: Sequence[str]) -> None:
         self._session = session
         self._tensors = list(tensors)
-        self._inputs = {entry.name for entry in session.get_inputs()}
+        self._inputs = {entry.name: _INPUT_TYPES.get(entry.type) for entry in session.get_inputs()}
 
     def run(self, feeds: Feeds) -> dict[str, NDArray[Any]]:
-        """Values (or shapes) of the watched tensors by name.
+        """Values (or shapes) of the watched tensors by name; ids and masks may be of any integer type.
 
         Raises:
             ValueError: the graph cannot run on these feeds.
         """
         try:
-            results = self._session.run(None, {name: feeds[name] for name in self._inputs})
+            results = self._session.run(
+                None, {name: _as_type(feeds[name], kind) for name, kind in self._inputs.items()}
+            )
         except Exception as error:  # the library's exceptions have no common base
             shapes = ", ".join(f"{name} {list(value.shape)}" for name, value in feeds.items())
             raise ValueError(f"the graph cannot run on {shapes}: {str(error).strip().splitlines()[0]}") from error
@@ -146,6 +156,10 @@ def _watch(graph: onnx.GraphProto, tensors: Sequence[str], *, shapes_only: bool)
             )
         watched = f"{name}/shape" if shapes_only else f"{name}/watched" if name in inputs else name
         graph.output.append(onnx.ValueInfoProto(name=watched))
+
+
+def _as_type(values: NDArray[Any], kind: type[np.generic] | None) -> NDArray[Any]:
+    return values if kind is None or values.dtype.kind not in "iub" else values.astype(kind, copy=False)
 
 
 def _shape_node(name: str) -> onnx.NodeProto:

@@ -20,6 +20,7 @@ class Method(StrEnum):
 
 
 def calibrate(
+    context: typer.Context,
     model: Annotated[Path, typer.Argument(metavar="MODEL.onnx", help="Float graph, as exported.")],
     *,
     out: Annotated[Path, typer.Option("--out", metavar="calibration.json", help="The cache to write.")],
@@ -29,6 +30,14 @@ def calibrate(
             "--data",
             metavar="PATH",
             help="Texts or images, as the graph reads, never those of the evaluation; or a set.npz.",
+        ),
+    ] = None,
+    foreign: Annotated[
+        Path | None,
+        typer.Option(
+            "--import",
+            metavar="FILE",
+            help="Take the ranges of another tool instead: TensorRT's text cache, or ONNX Runtime's JSON table.",
         ),
     ] = None,
     random: Annotated[
@@ -50,6 +59,8 @@ def calibrate(
     Runs the float graph over a random subset of texts or images; the cache is bound to graph, data and method.
 
     Example: quietformer calibrate model.onnx --data texts.txt --out calibration.json --method mse
+
+    Example: quietformer calibrate model.onnx --import trt.cache --out calibration.json
     """
     from deploy.files import refuse_existing, refuse_own_input
     from quietformer.graph_data.calibration import (
@@ -60,10 +71,14 @@ def calibrate(
     )
     from quietformer.progress import progress
 
-    if random == (data is not None):
-        raise ValueError("give either --data with texts or images, or --random")
-    refuse_own_input(out, [model, data])
+    if [random, data is not None, foreign is not None].count(True) != 1:
+        raise ValueError("give either --data with texts or images, --import with another tool's ranges, or --random")
+    refuse_own_input(out, [model, data, foreign])
     refuse_existing(out, force=force)
+    if foreign is not None:
+        _refuse_settings_of_a_run(context)
+        _take_over(foreign, model, out, force=force)
+        return
     plan = CalibrationPlan(method=method.value, batches=batches, batch_size=batch_size, length=length)
     with progress("calibrate") as job:
         if data is None:
@@ -76,3 +91,29 @@ def calibrate(
     for warning in cache.warnings():
         typer.echo(f"warning: {warning}", err=True)
     typer.echo(f"{out}: ranges of {len(cache.tensors)} tensors from {cache.samples} rows, {cache.method}")
+
+
+def _refuse_settings_of_a_run(context: typer.Context) -> None:
+    for name in ("method", "batches", "batch_size", "length", "seed", "column"):
+        if (source := context.get_parameter_source(name)) is not None and source.name != "DEFAULT":
+            raise ValueError(f"--{name.replace('_', '-')} has no effect with --import: nothing is run")
+
+
+def _take_over(foreign: Path, model: Path, out: Path, *, force: bool) -> None:
+    from deploy.calibration.foreign_ranges import import_ranges
+
+    taken = import_ranges(foreign, model)
+    taken.cache.save(out, force=force)
+    for warning in taken.cache.warnings():
+        typer.echo(f"warning: {warning}", err=True)
+    if taken.missing:
+        rest = f" and {len(taken.missing) - 1} more" if len(taken.missing) > 1 else ""
+        typer.echo(
+            f"warning: {foreign} has no range of tensor '{taken.missing[0]}'{rest}; a profile that quantizes it refuses",
+            err=True,
+        )
+    origin = taken.cache.data
+    typer.echo(
+        f"{out}: ranges of {len(taken.cache.tensors)} tensors from {foreign} ({origin['format']}, {origin['origin']}); "
+        f"{len(taken.unknown)} of its names are not quantized"
+    )

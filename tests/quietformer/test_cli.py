@@ -14,7 +14,7 @@ from quietformer.gate import GateFailedError
 
 COMMANDS = (
     "demo", "run", "retrofit", "train", "inspect", "export", "calibrate", "quantize", "lint", "build", "bench", "compare",
-    "data", "doctor",
+    "data", "cache", "doctor",
 )  # fmt: skip
 HEAVY = (
     "torch", "transformers", "pydantic", "onnx", "onnxruntime", "openvino", "tensorrt_rtx", "numpy", "scipy", "rich",

@@ -182,6 +182,25 @@ def test_data_lists_named_sets_and_makes_one_that_calibrate_reads(workshop: Work
     assert "from 192 rows" in told.stdout
 
 
+def test_a_cache_goes_to_other_tools_and_comes_back(workshop: Workshop, tmp_path: Path) -> None:
+    told = succeed("cache", workshop.cache).stdout
+    assert "running-minmax, 16 rows" in told
+    for form, origin in (("tensorrt", "TRT-101600-MinMaxCalibration"), ("onnxruntime", "MinMax")):
+        table, back, out = tmp_path / form, tmp_path / f"{form}.json", tmp_path / f"{form}.onnx"
+        succeed("cache", workshop.cache, "--to", form, "--out", table)
+        told = succeed("calibrate", workshop.model, "--import", table, "--out", back).stdout
+        assert f"({form}, {origin})" in told
+        succeed("quantize", workshop.model, "--calibration", back, "--out", out, "--weights", "mse")
+        assert "method" in refuse(
+            "quantize", workshop.model, "--calibration", back, "--out", out, "--force", "--method", "mse"
+        )
+    assert "--to and --out belong together" in refuse("cache", workshop.cache, "--to", "tensorrt")
+    table = tmp_path / "tensorrt"
+    message = refuse("calibrate", workshop.model, "--import", table, "--out", tmp_path / "x", "--method", "mse")
+    assert "--method has no effect with --import" in message
+    assert "give either" in refuse("calibrate", workshop.model, "--import", table, "--random", "--out", tmp_path / "x")
+
+
 def test_random_ranges_mark_the_cache(workshop: Workshop, tmp_path: Path) -> None:
     out = tmp_path / "random.json"
     succeed("calibrate", workshop.model, "--random", "--out", out, "--batches", 1, "--length", 16)

@@ -46,6 +46,23 @@ def test_an_input_can_be_watched(model_path: Path) -> None:
     assert np.array_equal(found["attention_mask"], feeds()["attention_mask"])
 
 
+@pytest.mark.parametrize("kind", [onnx.TensorProto.INT32, onnx.TensorProto.BOOL, onnx.TensorProto.FLOAT])
+def test_masks_and_ids_of_other_types_are_fed_as_the_graph_takes_them(model_path: Path, kind: int) -> None:
+    model = onnx.load(model_path)
+    expected = WatchedGraph(model_path).open(NAMES).run(feeds())
+    for value in model.graph.input:
+        if value.name == "attention_mask" or kind == onnx.TensorProto.INT32:
+            value.type.tensor_type.elem_type = kind
+            wide = onnx.helper.make_node("Cast", [value.name], [f"{value.name}/wide"], to=onnx.TensorProto.INT64)
+            for node in model.graph.node:
+                node.input[:] = [wide.output[0] if name == value.name else name for name in node.input]
+            model.graph.node.insert(0, wide)
+    onnx.save(model, model_path)
+    found = WatchedGraph(model_path).open(NAMES).run(feeds())
+    for name in NAMES:
+        np.testing.assert_array_equal(found[name], expected[name], err_msg=name)
+
+
 def test_what_no_watched_tensor_needs_is_not_there(model_path: Path) -> None:
     found = WatchedGraph(model_path).open(["word"]).run({"input_ids": np.array([[3]])})
     assert found["word"].shape == (1, 1, 32)
