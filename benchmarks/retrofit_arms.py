@@ -14,7 +14,7 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from deploy.measuring.machine import machine_facts
+from deploy.machine import machine_facts
 from quietformer.pipeline import run_stages
 from quietformer.recipe.recipe import demo_recipe_path, load_recipe
 from quietformer.stages.layout import COMPARISON, RETROFIT_RESULT, outliers

@@ -22,7 +22,7 @@ from statistics import mean, stdev
 from typing import Any
 
 from deploy.files import write_atomically
-from deploy.measuring.machine import machine_facts
+from deploy.machine import machine_facts
 from quietformer.pipeline import run_stages
 from quietformer.recipe.recipe import Recipe, demo_recipe_path, load_recipe
 from quietformer.stages.layout import COMPARISON, TRAIN_LOG, TRAIN_RESULT

@@ -21,8 +21,8 @@ import torch
 from torch.profiler import ProfilerActivity, profile
 from transformers import BertConfig, BertForMaskedLM
 
+from deploy.machine import machine_facts
 from deploy.measuring.latency_statistics import bootstrap_speed_up
-from deploy.measuring.machine import machine_facts
 from train.attention.explicit_attention import clipped_context
 from train.attention.settings import AttentionSettings
 from train.conversion.convert import convert

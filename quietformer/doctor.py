@@ -9,7 +9,7 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 from deploy.backends.cuda_devices import cuda_devices
-from deploy.measuring.machine import INSTRUCTION_SETS, MachineFacts, machine_facts
+from deploy.machine import INSTRUCTION_SETS, MachineFacts, machine_facts
 from quietformer.extras import is_installed
 
 
@@ -80,7 +80,8 @@ def findings_table(findings: dict[str, Any]) -> str:
     machine, cuda = findings["machine"], findings["cuda"]
     sets = ", ".join(INSTRUCTION_SETS[flag] for flag in machine["instruction_sets"]) or "none that speeds up INT8"
     memory = f", {machine['memory_bytes'] / 2**30:.0f} GiB" if machine["memory_bytes"] else ""
-    speed = "yes" if findings["int8_dot_product"] else "no: INT8 runs, but gains little speed on this processor"
+    slow = "no: INT8 graphs stay exact (OpenVINO computes them in float32, ONNX Runtime in slower integers) and gain little speed"
+    speed = "yes" if findings["int8_dot_product"] else slow
     gpus = [
         f"{device['name']}, compute capability {device['compute_capability']}, {device['memory_bytes'] / 2**30:.0f} GiB"
         for device in cuda["devices"]

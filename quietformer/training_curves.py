@@ -9,7 +9,7 @@ from typing import Any
 import typer
 
 from deploy.files import write_atomically
-from deploy.measuring.machine import machine_facts
+from deploy.machine import machine_facts
 from quietformer.model_facts import now
 from quietformer.report.content import Arm
 from quietformer.report.figures.plot import Plot

@@ -24,7 +24,8 @@ class Backend(ABC):
     name: str
     """As in ``--backend``."""
     precision: str
-    """What its matrix products run in: ``float32``, ``bfloat16``, or ``int8 + float32`` with what runs beside them."""
+    """What its matrix products run in: ``float32``, ``bfloat16``, ``int8 + float32`` with what runs beside them, or
+    ``int8 grid in float32`` where integers would not be exact."""
     input_types: dict[str, np.dtype]
     """Element type of each input."""
     input_shapes: dict[str, tuple[int | str, ...]]

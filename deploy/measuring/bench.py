@@ -13,6 +13,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
+from deploy.machine import MachineFacts, machine_facts
 from deploy.measuring.latency_statistics import (
     LatencySummary,
     Rounds,
@@ -21,7 +22,6 @@ from deploy.measuring.latency_statistics import (
     noise_warnings,
     summarize,
 )
-from deploy.measuring.machine import MachineFacts, machine_facts
 from deploy.tasks.task import Feeds, Runnable
 
 _SAMPLE_DECIMALS = 4

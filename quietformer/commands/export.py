@@ -31,7 +31,12 @@ class Ids(StrEnum):
 
 
 def export(
-    checkpoint: Annotated[Path, typer.Argument(metavar="CHECKPOINT", help="Checkpoint folder.")],
+    checkpoint: Annotated[
+        str,
+        typer.Argument(
+            metavar="CHECKPOINT", help="Checkpoint folder, GGUF file, or package:NAME of a package that holds one."
+        ),
+    ],
     *,
     out: Annotated[Path, typer.Option("--out", metavar="MODEL.onnx", help="The graph to write.")],
     length: Annotated[str, typer.Option("--length", metavar="N|dynamic", help="Static length in tokens.")] = "dynamic",
@@ -55,10 +60,11 @@ def export(
     """
     from export.to_onnx import export_checkpoint
     from quietformer.progress import progress
+    from train.checkpoints.checkpoint_location import resolve_checkpoint
 
     with progress("export"):
         report = export_checkpoint(
-            checkpoint,
+            resolve_checkpoint(checkpoint),
             out,
             length=parse_length(length),
             lowering=lowering.value,

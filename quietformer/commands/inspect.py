@@ -90,7 +90,7 @@ def inspect(
 def _diagnosis(
     checkpoint: str, data: str, *, heads: str | None, gradients: bool, limit: int, length: int | None
 ) -> Diagnosis:
-    from deploy.measuring.machine import machine_facts
+    from deploy.machine import machine_facts
     from quietformer.diagnosis.diagnose import diagnose, parse_heads
     from quietformer.diagnosis.subject import facts_of, open_subject
     from quietformer.model_facts import now

@@ -11,9 +11,9 @@ from pathlib import Path
 from typing import Any, Literal
 
 from deploy.files import write_atomically
+from deploy.machine import MachineFacts
 from deploy.measuring.bench import BenchReport
 from deploy.measuring.compare import CompareReport, CompareRow, Evidence
-from deploy.measuring.machine import MachineFacts
 
 SCHEMA_VERSION = 1
 

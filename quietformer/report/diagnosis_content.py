@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from deploy.files import write_atomically
-from deploy.measuring.machine import MachineFacts
+from deploy.machine import MachineFacts
 from quietformer.report.content import ModelFacts
 
 SCHEMA_VERSION = 1

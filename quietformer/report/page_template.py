@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from importlib import resources
 
-from deploy.measuring.machine import MachineFacts
+from deploy.machine import MachineFacts
 from quietformer.report.content import ModelFacts
 from quietformer.report.figures.plot import Plot
 from quietformer.report.highlights import Highlight

@@ -6,9 +6,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from deploy.machine import MachineFacts
 from deploy.measuring.bench import BenchReport, shape_text
 from deploy.measuring.compare import CompareReport, CompareRow
-from deploy.measuring.machine import MachineFacts
 from quietformer.report.content import Arm, ArtifactFacts, EngineFacts, ExportFacts, RunReport, SiteRange
 from quietformer.report.number_text import (
     TIMES,

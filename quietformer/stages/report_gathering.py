@@ -12,9 +12,9 @@ from deploy.calibration.calibration_cache import CalibrationCache
 from deploy.calibration.ranges import choose_range
 from deploy.graphs.graph_info import read_info
 from deploy.graphs.graph_structure import stored_bytes
+from deploy.machine import machine_facts
 from deploy.measuring.bench import BenchReport
 from deploy.measuring.compare import CompareReport
-from deploy.measuring.machine import machine_facts
 from quietformer.manifest import Manifest
 from quietformer.model_facts import model_facts, now
 from quietformer.recipe.arm_name import arm_name

@@ -6,10 +6,10 @@ from typing import Any
 
 import numpy as np
 
+from deploy.machine import MachineFacts
 from deploy.measuring.bench import BenchReport, CandidateTiming
 from deploy.measuring.compare import CompareReport, compare_row
 from deploy.measuring.latency_statistics import bootstrap_speed_up, summarize
-from deploy.measuring.machine import MachineFacts
 from quietformer.report.content import (
     Arm,
     ArtifactFacts,

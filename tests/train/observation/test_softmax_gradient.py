@@ -111,7 +111,8 @@ def test_a_language_model_is_pulled_by_the_loss_of_its_next_tokens(name: str) ->
     (whole,) = softmax_gradients(model, [batch], next_token_loss)
     rows = [_row(row, length) for row, length in enumerate((9, 5, 1))]
     (found,) = softmax_gradients(model, rows, next_token_loss)
-    np.testing.assert_allclose(found.through_softmax, whole.through_softmax, rtol=1e-8)
+    # Models and loss keep parts in float32, and how its sums are ordered follows shapes and processor.
+    np.testing.assert_allclose(found.through_softmax, whole.through_softmax, rtol=1e-6)
     with torch.no_grad():
         own = sum(float(model(**row, labels=row["input_ids"]).loss) for row in rows[:2])
         assert float(next_token_loss(model, batch)) == pytest.approx(own)

@@ -64,11 +64,13 @@ class MachineFacts:
 
     @property
     def has_int8_dot_product(self) -> bool:
-        """Whether the processor multiplies 8-bit integers with full-width accumulation.
-
-        Without it, unsigned-by-signed 8-bit kernels on x86 saturate in 16 bits, and INT8 gains little speed.
-        """
+        """Whether the processor adds products of 8-bit integers in full width at once; without it INT8 gains little speed."""
         return bool(_INT8_FLAGS & set(self.instruction_sets))
+
+    @property
+    def saturates_in_16_bits(self) -> bool:
+        """Whether unsigned-by-signed 8-bit kernels of this x86 processor add pairs of products in saturating 16 bits."""
+        return "avx2" in self.instruction_sets and not self.has_int8_dot_product
 
 
 def _cpu_model(cpuinfo: str) -> str:
