@@ -29,6 +29,7 @@ from quietformer.commands import (
     quantize,
     retrofit,
     run,
+    serve,
     train,
 )
 from quietformer.extras import describe_import_error
@@ -97,6 +98,7 @@ for _module in (
     build,
     bench,
     compare,
+    serve,
     data,
     doctor,
 ):

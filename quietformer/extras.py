@@ -25,6 +25,12 @@ EXTRAS = {
     "datasets": "datasets",
     "matplotlib": "report",
     "jinja2": "report",
+    "uvicorn": "serve",
+    "uvloop": "serve",
+    "httptools": "serve",
+    "orjson": "serve",
+    "grpc": "serve",
+    "tritonclient": "serve",
 }
 """Extra by import name."""
 

@@ -1,0 +1,103 @@
+"""One HTTP request as the application reads it: method, path, headers, and a body within bounds."""
+
+from __future__ import annotations
+
+import asyncio
+import zlib
+from collections.abc import Awaitable, Callable, MutableMapping
+from typing import Any
+
+from deploy.serving.faults import Fault, RequestFaultError, invalid
+from deploy.serving.server_settings import ServerSettings
+
+Message = MutableMapping[str, Any]
+Receive = Callable[[], Awaitable[Message]]
+_INLINE_BYTES = 1 << 16
+"""Larger bodies are decompressed in a thread, so that the event loop goes on."""
+
+
+class ClientGoneError(Exception):
+    """There is nobody to answer any more."""
+
+
+class HttpRequest:
+    """A request whose body may still be on its way.
+
+    Args:
+        scope: of ASGI.
+        receive: of ASGI.
+    """
+
+    def __init__(self, scope: Message, receive: Receive) -> None:
+        self.method: str = scope["method"]
+        self.path: str = scope["path"]
+        self._headers: dict[bytes, bytes] = dict(scope["headers"])
+        self._receive = receive
+
+    def header(self, name: bytes) -> str | None:
+        """A header by its name in lower case."""
+        value = self._headers.get(name)
+        return None if value is None else value.decode("latin-1")
+
+    def allow(self, method: str) -> None:
+        """Refuse every other method."""
+        if self.method != method:
+            raise RequestFaultError(Fault.METHOD, f"{self.method} is not allowed here; use {method}")
+
+    async def body(self, settings: ServerSettings) -> bytes:
+        """The whole body, decompressed.
+
+        Raises:
+            RequestFaultError: too large, too slow, or not compressed as it says.
+            ClientGoneError: the connection was closed.
+        """
+        cap = settings.max_body_bytes
+        stated = self._headers.get(b"content-length", b"0")
+        if stated.isdigit() and int(stated) > cap:
+            raise _too_large(cap)
+        try:
+            async with asyncio.timeout(settings.read_timeout):
+                body = await self._received(cap)
+        except TimeoutError as error:
+            message = f"the body did not arrive within {settings.read_timeout:g} s"
+            raise RequestFaultError(Fault.SLOW, message) from error
+        encoding = self._headers.get(b"content-encoding", b"identity").lower()
+        if encoding == b"identity":
+            return body
+        if encoding not in (b"gzip", b"deflate"):
+            raise invalid(f"content-encoding is '{encoding.decode('latin-1'):.40}'; expected gzip or deflate")
+        if len(body) <= _INLINE_BYTES:
+            return _decompressed(body, cap)
+        return await asyncio.get_running_loop().run_in_executor(None, _decompressed, body, cap)
+
+    async def _received(self, cap: int) -> bytes:
+        chunks: list[bytes] = []
+        size = 0
+        while True:
+            message = await self._receive()
+            if message["type"] == "http.disconnect":
+                raise ClientGoneError
+            chunks.append(message.get("body", b""))
+            size += len(chunks[-1])
+            if size > cap:
+                raise _too_large(cap)
+            if not message.get("more_body", False):
+                return chunks[0] if len(chunks) == 1 else b"".join(chunks)
+
+
+def _too_large(cap: int) -> RequestFaultError:
+    return RequestFaultError(Fault.TOO_LARGE, f"the body is above the {cap} bytes that a request may have")
+
+
+def _decompressed(body: bytes, cap: int) -> bytes:
+    """Of gzip or zlib, told apart by their heads; never more than the cap in memory."""
+    machine = zlib.decompressobj(wbits=47)
+    try:
+        text = machine.decompress(body, cap + 1)
+    except zlib.error as error:
+        raise invalid(f"the body is not compressed as its content-encoding says: {error}") from error
+    if len(text) > cap:
+        raise _too_large(cap)
+    if not machine.eof:
+        raise invalid("the compressed body ends too early")
+    return text

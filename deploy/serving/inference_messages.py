@@ -1,0 +1,47 @@
+"""An inference request and its answer, whichever protocol carried them."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class WantedOutput:
+    """An output that a client names."""
+
+    name: str
+    binary: bool
+    """As raw bytes, or as JSON values."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class InferRequest:
+    """What a client asks of a model."""
+
+    id: str
+    inputs: dict[str, np.ndarray]
+    """Tensors by name; strings as objects (``bytes``)."""
+    outputs: tuple[WantedOutput, ...]
+    """Empty: all of them."""
+    binary_outputs: bool
+    """Form of outputs that are not named."""
+    timeout: float | None
+    """Seconds that it may wait in the queue; None leaves it to the server."""
+
+    def wanted(self, known: tuple[str, ...]) -> tuple[WantedOutput, ...]:
+        """The outputs to answer with, in order."""
+        return self.outputs or tuple(WantedOutput(name=name, binary=self.binary_outputs) for name in known)
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class InferAnswer:
+    """What a model answers."""
+
+    model: str
+    version: str
+    id: str
+    outputs: dict[str, np.ndarray]
+    """By name, in the order to send them."""
+    wanted: tuple[WantedOutput, ...]
