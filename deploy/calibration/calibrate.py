@@ -8,7 +8,7 @@ Legend: B rows, T tokens with padding.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from itertools import chain
 from pathlib import Path
 from typing import Any
@@ -17,7 +17,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from deploy.calibration.calibration_cache import CalibrationCache
-from deploy.calibration.ranges import HISTOGRAM_METHODS, method_parameters
+from deploy.calibration.method_choice import methods_by_tensor
+from deploy.calibration.ranges import HISTOGRAM_METHODS, method_parameters, parse_method
 from deploy.calibration.tensor_statistics import MOMENTUM, TensorStatistics
 from deploy.calibration.token_axes import TensorLayout, real_parts
 from deploy.calibration.token_layouts import find_layouts
@@ -50,6 +51,7 @@ def calibrate(
     seed: int,
     preprocessing: dict[str, Any] | None = None,
     allow_random: bool = False,
+    methods: Mapping[str, str] | None = None,
     observed: Sequence[ObservedTensor] | None = None,
     threads: int | None = None,
     progress: Progress | None = None,
@@ -65,13 +67,14 @@ def calibrate(
         seed: of the choice of data, for the cache.
         preprocessing: how data became feeds, for the cache.
         allow_random: accept data of kind ``random``; the cache then says that it is not for accuracy.
+        methods: other methods for single tensors, by pattern.
         observed: tensors to watch; by default all that some profile quantizes.
         threads: of ONNX Runtime.
         progress: called after each batch.
 
     Raises:
         FileNotFoundError: no such model.
-        ValueError: unknown method or parameter, random data without leave, a quantized graph, no batch, feeds that do not fit the graph,
+        ValueError: unknown method or parameter, a pattern that matches no tensor, random data without leave, a quantized graph, no batch, feeds that do not fit the graph,
             or a tensor with non-finite values (named).
         ImportError: ONNX Runtime is not installed.
     """
@@ -85,9 +88,13 @@ def calibrate(
     observed = observed_tensors(graph.structure()) if observed is None else observed
     if not observed:
         raise ValueError(f"{model_path} has no tensor to calibrate: no profile quantizes anything in it")
+    single = methods_by_tensor(
+        methods or {}, [tensor.name for tensor in observed], kinds={tensor.name: tensor.kind for tensor in observed}
+    )
     statistics = {
         tensor.name: TensorStatistics(
-            with_histogram=method in HISTOGRAM_METHODS and not tensor.unit_interval,
+            with_histogram=parse_method(single.get(tensor.name, method))[0] in HISTOGRAM_METHODS
+            and not tensor.unit_interval,
             unit_interval=tensor.unit_interval,
             momentum=chosen.get("momentum", MOMENTUM),
         )
@@ -123,6 +130,7 @@ def calibrate(
         samples=samples,
         batches=number,
         tensors=statistics,
+        methods=single,
         not_for_accuracy=is_random,
     )
 

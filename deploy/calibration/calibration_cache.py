@@ -8,14 +8,15 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from copy import deepcopy
 from dataclasses import dataclass, field, fields, replace
 from importlib import metadata
 from pathlib import Path
 from typing import Any, Self
 
-from deploy.calibration.ranges import QuantParams, choose_range, quant_params, range_warning
+from deploy.calibration.method_choice import methods_by_tensor
+from deploy.calibration.ranges import KNOWN_RANGE, QuantParams, choose_range, parse_method, quant_params, range_warning
 from deploy.calibration.tensor_statistics import TensorStatistics
 from deploy.files import refuse_existing, write_atomically
 from deploy.graphs.float16 import calibrated_sha256
@@ -64,6 +65,8 @@ class CalibrationCache:
     """Batches that were run."""
     tensors: dict[str, TensorStatistics]
     """Statistics by tensor name, in graph order."""
+    methods: dict[str, str] = field(default_factory=dict)
+    """Methods of single tensors where they are not :attr:`method`, by tensor name (:func:`deploy.calibration.ranges.parse_method`)."""
     not_for_accuracy: bool = False
     """True when the data was random: every later artifact says so."""
     tool_versions: dict[str, str] = field(default_factory=tool_versions)
@@ -91,11 +94,31 @@ class CalibrationCache:
                 )
             method = "minmax"
         try:
-            return choose_range(
-                self.tensors[tensor], method, bits=bits, symmetric=symmetric, **self._range_parameters()
-            )
+            parameters = self.parameters
+            if tensor in self.methods:
+                method, parameters = self._own_method(tensor)
+            cut = {name: value for name, value in parameters.items() if name == "percentile"}
+            return choose_range(self.tensors[tensor], method, bits=bits, symmetric=symmetric, **cut)
         except ValueError as error:
             raise ValueError(f"tensor '{tensor}': {error}") from error
+
+    def _own_method(self, tensor: str) -> tuple[str, dict[str, float]]:
+        method, parameters = parse_method(self.methods[tensor])
+        if self.method == IMPORTED_METHOD and method != KNOWN_RANGE:
+            raise ValueError(f"method '{method}' needs statistics; this cache holds the imported range alone")
+        return method, parameters
+
+    def with_methods(self, methods: Mapping[str, str], *, kinds: Mapping[str, str]) -> Self:
+        """The cache with other methods for some tensors; a later pattern wins over an earlier one.
+
+        Args:
+            methods: method by pattern of tensors (:class:`deploy.graphs.site_choice.SiteChoice` has the forms of patterns).
+            kinds: kind by tensor, for patterns of kinds.
+
+        Raises:
+            ValueError: a pattern that matches no tensor, no such method, or one that the statistics cannot serve.
+        """
+        return replace(self, methods=self.methods | methods_by_tensor(methods, list(self.tensors), kinds=kinds))
 
     def warnings(self) -> list[str]:
         """One line for each tensor whose range is a guess."""
@@ -182,6 +205,8 @@ class CalibrationCache:
     def to_json(self) -> str:
         """Content of the file."""
         content = {entry.name: getattr(self, entry.name) for entry in fields(self) if entry.name != "tensors"}
+        if not self.methods:
+            del content["methods"]
         content |= {"format": FORMAT, "schema_version": SCHEMA_VERSION, "tensor_names": list(self.tensors)}
         tensors = {name: statistics.to_dict() for name, statistics in self.tensors.items()}
         lines = [f" {json.dumps(key)}: {_compact(content[key])}" for key in sorted(content)]
@@ -210,6 +235,7 @@ class CalibrationCache:
                 f"{path} has schema version {version}; this version reads {SCHEMA_VERSION}: calibrate again"
             )
         known = {entry.name for entry in fields(cls)} | {"format", "schema_version", "tensor_names", "digest"}
+        content.setdefault("methods", {})
         if differing := sorted(known ^ set(content)):
             raise ValueError(
                 f"{path} is damaged: field '{differing[0]}' is {'missing' if differing[0] in known else 'unknown'}"
@@ -219,8 +245,9 @@ class CalibrationCache:
         if lost := sorted(set(map(str, content["tensor_names"])) ^ set(content["tensors"])):
             raise ValueError(f"{path} is damaged: the entry of tensor '{lost[0]}' was deleted or added")
         digest = content.pop("digest")
+        digested = {name: value for name, value in content.items() if name != "methods" or value}
         try:
-            is_whole = digest == _digest(content)
+            is_whole = digest == _digest(digested)
             tensors = {name: TensorStatistics.from_dict(content["tensors"][name]) for name in content["tensor_names"]}
         except (ValueError, KeyError, TypeError, AttributeError) as error:
             raise ValueError(f"{path} is damaged: {type(error).__name__}: {error}; calibrate again") from error
@@ -230,9 +257,6 @@ class CalibrationCache:
             name: value for name, value in content.items() if name not in {"format", "schema_version", "tensor_names"}
         }
         return cls(**(rest | {"tensors": tensors}))
-
-    def _range_parameters(self) -> dict[str, float]:
-        return {name: value for name, value in self.parameters.items() if name == "percentile"}
 
 
 def _compare(

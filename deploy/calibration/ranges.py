@@ -16,16 +16,20 @@ from deploy.calibration.tensor_statistics import MOMENTUM, TensorStatistics
 
 __all__ = [
     "HISTOGRAM_METHODS",
+    "KNOWN_RANGE",
     "Method",
     "QuantParams",
     "choose_range",
     "method_parameters",
+    "parse_method",
     "quant_params",
     "range_warning",
 ]
 
 Method = Literal["minmax", "running-minmax", "percentile", "mse", "entropy"]
 
+KNOWN_RANGE = "known-range"
+"""For single tensors only: [0, 1] whatever was seen, of a tensor that lies there by construction."""
 HISTOGRAM_METHODS: frozenset[Method] = frozenset({"percentile", "mse", "entropy"})
 """Methods that need the histogram."""
 PERCENTILE = 99.99
@@ -61,6 +65,24 @@ def method_parameters(method: str, given: dict[str, Any] | None = None) -> dict[
     return chosen
 
 
+def parse_method(text: str) -> tuple[str, dict[str, float]]:
+    """A method of single tensors as people write it: ``mse``, ``percentile:99.9``, ``known-range``; with its parameters.
+
+    Raises:
+        ValueError: no such method, a value that is no number or out of range, or one that the method does not read.
+    """
+    method, separator, value = text.partition(":")
+    if method == KNOWN_RANGE and not separator:
+        return method, {}
+    if not separator:
+        return method, method_parameters(method)
+    try:
+        number = float(value)
+    except ValueError as error:
+        raise ValueError(f"'{value}' of method '{text}' is no number; expected for example percentile:99.9") from error
+    return method, method_parameters(method, {"percentile" if method != "running-minmax" else "momentum": number})
+
+
 def choose_range(
     statistics: TensorStatistics, method: str, *, bits: int = 8, symmetric: bool = True, percentile: float = PERCENTILE
 ) -> tuple[float, float]:
@@ -68,19 +90,23 @@ def choose_range(
 
     ``minmax``: the extremes. ``running-minmax``: the running extremes. ``percentile``: cut each end so that
     ``percentile`` % of the values lie inside (of the absolute values when ``symmetric``). ``mse``: least squared error
-    of quantization. ``entropy``: least Kullback-Leibler divergence among the ranges whose squared error is not above
+    of quantization. ``known-range``: [0, 1], of a tensor that lies there by construction. ``entropy``: least Kullback-Leibler divergence among the ranges whose squared error is not above
     that of the extremes.
 
     Args:
         statistics: of the tensor; the searching methods need the histogram.
-        method: one of :data:`Method`.
+        method: one of :data:`Method`, or :data:`KNOWN_RANGE`.
         bits: width of the integers.
         symmetric: int with zero point 0, else uint with a free zero point.
         percentile: read by ``percentile`` only, in (50, 100].
 
     Raises:
-        ValueError: unknown method, no values seen, or no histogram where one is needed.
+        ValueError: unknown method, no values seen, no histogram where one is needed, or a range that is not known.
     """
+    if method == KNOWN_RANGE:
+        if not statistics.unit_interval:
+            raise ValueError(f"method '{KNOWN_RANGE}' is for probabilities and gates; this tensor's range is not known")
+        return 0.0, 1.0
     chosen = method_parameters(method, {"percentile": percentile} if method == "percentile" else None)
     if not statistics.count:
         raise ValueError("the tensor has no values: every position was padding or no batch was run")

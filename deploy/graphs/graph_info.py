@@ -67,6 +67,8 @@ class GraphInfo:
     """Of a float16 graph: hash of the float32 graph with the same tensors, on which it is calibrated."""
     profile: str | None = None
     """Quantization profile, None for a float graph."""
+    bits: str | None = None
+    """Widths of the integers, ``W8A8``; others than 8 are simulated. None for a float graph."""
     float_sha256: str | None = None
     """Hash of the float ONNX, in float32 or float16, that a quantized graph was made from."""
     not_for_accuracy: bool = False

@@ -1,8 +1,9 @@
 """What each quantization profile quantizes, as data.
 
-A profile says which tensors become 8-bit integers and how; where they are in a graph is :mod:`deploy.graphs.sites`' business.
-Common to all: linear layers whose output is an output of the graph (classifier, LM head) stay float, and so do
-biases, the insides of LayerNorm, softmax and activation functions, and the graph's outputs themselves.
+A profile says which tensors become integers and how; where they are in a graph is :mod:`deploy.graphs.sites`' business, and what a
+person changes about it is a :class:`deploy.graphs.site_choice.SiteChoice`.
+Common to all: linear layers whose output is an output of the graph (classifier, LM head) stay float unless they are
+included by name, and so do biases, the insides of LayerNorm, softmax and activation functions, and the graph's outputs themselves.
 
 Tensors of one encoder layer (``*``: only with a gate), by kind:
 
@@ -19,6 +20,8 @@ Tensors of one encoder layer (``*``: only with a gate), by kind:
     embedding_sum      token + type + position, or patches and class token + position, once per model
     linear_input       the input of a linear layer that is none of the above (the pooled token, an image, the product of a
                        gated FFN's two halves)
+    product_operand    what enters a product of two activations and is none of the above (rotated queries and keys)
+    sum_operand        what enters a residual sum and is none of the above (after a layer scale)
 """
 
 from __future__ import annotations
@@ -38,9 +41,13 @@ TensorKind = Literal[
     "activation_output",
     "embedding_sum",
     "linear_input",
+    "product_operand",
+    "sum_operand",
 ]
 WeightKind = Literal["linear", "embedding", "layernorm_gain"]
+KINDS: tuple[str, ...] = (*get_args(TensorKind), *get_args(WeightKind))
 ProfileName = Literal["tensorrt", "ort", "paper"]
+Switch = Literal["off", "on"]
 
 UNIT_INTERVAL: frozenset[TensorKind] = frozenset({"probabilities", "gate_probability"})
 """Kinds whose values lie in [0, 1] whatever the data."""
@@ -59,6 +66,14 @@ class Profile:
     """Stored as int8, symmetric, with a DequantizeLinear."""
     smallest_gemm: int
     """Linear layers with fewer input or output features stay float (FIELD.md, section 3: small GEMMs lose)."""
+    bmms: Switch
+    """Whether the two products of activations in attention (queries and keys; probabilities and values) read integers, on both sides."""
+    residual_adds: Switch
+    """Whether residual sums read integers, on both sides."""
+    gate_path: Switch
+    """Whether gates are quantized: their linear layers and their probabilities. Off, a gated model has the sites of a vanilla one."""
+    heads: Switch = "off"
+    """Whether layers whose output is an output of the graph are quantized."""
 
     @property
     def activation_dtype(self) -> Literal["int8", "uint8"]:
@@ -73,6 +88,9 @@ PROFILES: dict[ProfileName, Profile] = {
         every_tensor=False,
         weights=frozenset({"linear"}),
         smallest_gemm=16,
+        bmms="off",
+        residual_adds="off",
+        gate_path="off",
     ),
     "ort": Profile(
         name="ort",
@@ -80,6 +98,9 @@ PROFILES: dict[ProfileName, Profile] = {
         every_tensor=False,
         weights=frozenset({"linear"}),
         smallest_gemm=16,
+        bmms="off",
+        residual_adds="off",
+        gate_path="off",
     ),
     "paper": Profile(
         name="paper",
@@ -87,6 +108,9 @@ PROFILES: dict[ProfileName, Profile] = {
         every_tensor=True,
         weights=frozenset({"linear", "embedding", "layernorm_gain"}),
         smallest_gemm=1,
+        bmms="on",
+        residual_adds="on",
+        gate_path="on",
     ),
 }
 

@@ -5,12 +5,13 @@ The same rules serve vanilla, clipped and gated attention, so that their compari
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from dataclasses import dataclass
+from collections.abc import Collection, Iterator
+from dataclasses import dataclass, replace
 
 import onnx
 
 from deploy.graphs.attention_pattern import find_attentions
+from deploy.graphs.gate_path import GatePath, find_gate_path
 from deploy.graphs.graph_index import GraphIndex, Use
 from deploy.graphs.graph_patterns import (
     Linear,
@@ -22,6 +23,7 @@ from deploy.graphs.graph_patterns import (
     residual_sums,
 )
 from deploy.graphs.norm_pattern import find_norms
+from deploy.graphs.product_operands import leads_only_to, measured_tensor, product_operands, sum_operands
 from deploy.graphs.profiles import PROFILES, UNIT_INTERVAL, Profile, TensorKind, WeightKind
 
 
@@ -42,6 +44,8 @@ class ActivationSite:
     tensor: str
     kind: TensorKind
     readers: tuple[Use, ...]
+    measured: str
+    """The tensor whose statistics give the range: the same values, before they were rearranged."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -77,29 +81,33 @@ def find_sites(model: onnx.ModelProto, profile: Profile) -> SiteList:
 
     Args:
         model: a float graph as exported; weights may be absent (external), only shapes are read.
-        profile: one of :data:`deploy.graphs.profiles.PROFILES`.
+        profile: one of :data:`deploy.graphs.profiles.PROFILES`, or one of these with other switches.
     """
     index = GraphIndex(model.graph)
+    linears = find_linears(index)
+    gates = find_gate_path(index, find_attentions(index), linears)
     quantized: list[Linear] = []
     left: list[FloatLinear] = []
-    for linear in find_linears(index):
-        if (reason := reason_for_float(index, linear, profile)) is None:
+    for linear in linears:
+        if (reason := reason_for_float(index, linear, profile, gates)) is None:
             quantized.append(linear)
         else:
             left.append(FloatLinear(node=linear.node, reason=reason))
+    find = _sites_of_every_tensor if profile.every_tensor else _sites_of_operands
     return SiteList(
-        activations=tuple(_activation_sites(index, quantized, profile)),
+        activations=tuple(find(index, quantized, profile, gates)),
         weights=tuple(_weight_sites(index, quantized, profile)),
         float_linears=tuple(left),
     )
 
 
 def observed_tensors(model: onnx.ModelProto) -> list[ObservedTensor]:
-    """What calibration watches: the union of the tensors that any profile quantizes, in graph order."""
+    """What calibration watches: the tensors that any profile quantizes with any switches, in graph order."""
     kinds: dict[str, TensorKind] = {}
     for profile in PROFILES.values():
-        for site in find_sites(model, profile).activations:
-            kinds.setdefault(site.tensor, site.kind)
+        everything = replace(profile, bmms="on", residual_adds="on", gate_path="on", heads="on", smallest_gemm=1)
+        for site in find_sites(model, everything).activations:
+            kinds.setdefault(site.measured, site.kind)
     order = {name: place for place, name in enumerate(name for node in model.graph.node for name in node.output)}
     return [
         ObservedTensor(name=name, kind=kinds[name], unit_interval=kinds[name] in UNIT_INTERVAL)
@@ -107,10 +115,17 @@ def observed_tensors(model: onnx.ModelProto) -> list[ObservedTensor]:
     ]
 
 
-def reason_for_float(index: GraphIndex, linear: Linear, profile: Profile) -> str | None:
+def calibrated_kinds(model: onnx.ModelProto) -> dict[str, str]:
+    """Kind of every tensor that calibration watches."""
+    return {tensor.name: tensor.kind for tensor in observed_tensors(model)}
+
+
+def reason_for_float(index: GraphIndex, linear: Linear, profile: Profile, gates: GatePath) -> str | None:
     """Why ``profile`` keeps a linear layer in float; None when it quantizes it."""
-    if is_head(index, linear):
+    if profile.heads == "off" and is_head(index, linear):
         return "its output is an output of the graph"
+    if profile.gate_path == "off" and linear.node.output[0] in gates.linears:
+        return "it makes gates, and the gate path is off"
     if min(linear.in_features, linear.out_features) < profile.smallest_gemm:
         return f"{linear.in_features}x{linear.out_features} has a side below {profile.smallest_gemm}"
     return None
@@ -148,21 +163,60 @@ def tensor_kinds(index: GraphIndex) -> dict[str, TensorKind]:
     return kinds
 
 
-def _activation_sites(index: GraphIndex, quantized: list[Linear], profile: Profile) -> Iterator[ActivationSite]:
-    entering = {linear.node.output[0] for linear in quantized}
+def _sites_of_every_tensor(
+    index: GraphIndex, quantized: list[Linear], profile: Profile, gates: GatePath
+) -> Iterator[ActivationSite]:
+    """Every tensor of a known kind, for every reader that a switch does not keep in float."""
     kinds = tensor_kinds(index)
-    made = [name for node in index.nodes for name in node.output]
-    for tensor in (*index.inputs, *made):
-        if tensor not in kinds or index.is_constant(tensor):
+    floats = _float_readers(index, profile, gates)
+    for tensor in _tensors(index):
+        if tensor not in kinds or (profile.gate_path == "off" and tensor in gates.tensors):
             continue
-        readers = tuple(use for use in index.uses(tensor) if use.node.op_type != "Shape")
-        if profile.every_tensor:
-            if kinds[tensor] == "linear_input" and index.before_moves(tensor) in kinds.keys() - {tensor}:
-                continue  # a token taken from a tensor that is quantized as a whole
-        else:
-            readers = tuple(use for use in readers if use.slot == 0 and use.node.output[0] in entering)
+        if kinds[tensor] == "linear_input" and index.before_moves(tensor) in kinds.keys() - {tensor}:
+            continue  # a token taken from a tensor that is quantized as a whole
+        readers = tuple(
+            use
+            for use in index.uses(tensor)
+            if use.node.op_type != "Shape" and not (floats and leads_only_to(index, use, floats))
+        )
         if readers:
-            yield ActivationSite(tensor=tensor, kind=kinds[tensor], readers=readers)
+            yield ActivationSite(tensor=tensor, kind=kinds[tensor], readers=readers, measured=tensor)
+
+
+def _float_readers(index: GraphIndex, profile: Profile, gates: GatePath) -> Collection[str]:
+    """First outputs of the products, sums and gates that a switch keeps in float."""
+    found = set(gates.linears) if profile.gate_path == "off" else set()
+    if profile.bmms == "off":
+        found.update(use.node.output[0] for use in product_operands(find_attentions(index)))
+    if profile.residual_adds == "off":
+        found.update(use.node.output[0] for use in sum_operands(index, find_linears(index)))
+    return found
+
+
+def _sites_of_operands(
+    index: GraphIndex, quantized: list[Linear], profile: Profile, gates: GatePath
+) -> Iterator[ActivationSite]:
+    """What enters quantized linear layers, and where the switches say so products of activations and residual sums."""
+    kinds = tensor_kinds(index)
+    wanted: dict[tuple[str, int], TensorKind] = {(linear.node.output[0], 0): "linear_input" for linear in quantized}
+    if profile.bmms == "on":
+        wanted |= {
+            (use.node.output[0], use.slot): "product_operand" for use in product_operands(find_attentions(index))
+        }
+    if profile.residual_adds == "on":
+        wanted |= {(use.node.output[0], use.slot): "sum_operand" for use in sum_operands(index, find_linears(index))}
+    for tensor in _tensors(index):
+        readers = tuple(use for use in index.uses(tensor) if (use.node.output[0], use.slot) in wanted)
+        if readers:
+            measured = measured_tensor(index, tensor, kinds)
+            kind = kinds.get(measured, wanted[readers[0].node.output[0], readers[0].slot])
+            yield ActivationSite(tensor=tensor, kind=kind, readers=readers, measured=measured)
+
+
+def _tensors(index: GraphIndex) -> Iterator[str]:
+    for tensor in (*index.inputs, *(name for node in index.nodes for name in node.output)):
+        if not index.is_constant(tensor):
+            yield tensor
 
 
 def _weight_sites(index: GraphIndex, quantized: list[Linear], profile: Profile) -> Iterator[WeightSite]:

@@ -36,6 +36,8 @@ class Contender:
     """Index of the artifact that will be served, the one that the gate judges."""
     gated: bool = True
     """False for what is only shown, such as the model before retrofit."""
+    evidence: Evidence = "measured"
+    """``simulated`` for a graph whose integers no kernel has."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -143,6 +145,7 @@ def compare(
             higher_is_better=task.higher_is_better,
             max_drop=max_drop if contender.gated else None,
             details=results[contender.served].details,
+            evidence=contender.evidence,
         )
         for contender, results in zip(contenders, outcomes, strict=True)
     )

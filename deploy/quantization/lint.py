@@ -5,20 +5,20 @@ quietformer lint MODEL.onnx --profile tensorrt
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 
 import onnx
 
-from deploy.graphs.graph_info import load_graph
+from deploy.graphs.graph_info import METADATA_KEY, GraphInfo, load_graph
 from deploy.graphs.profiles import Profile, profile_named
+from deploy.quantization.bits import Bits
 from deploy.quantization.lint_rules.finding import Finding, Rule
 from deploy.quantization.lint_rules.linear_layers import LINEAR_RULES
 from deploy.quantization.lint_rules.operators import OPERATOR_RULES
 from deploy.quantization.lint_rules.parameters import PARAMETER_RULES
 from deploy.quantization.lint_rules.placement import PLACEMENT_RULES
 from deploy.quantization.qdq_view import QdqView
-from deploy.quantization.quantize import EXCLUDED_KEY
+from deploy.quantization.site_selection import RecordedChoice
 
 RULES: tuple[Rule, ...] = (*OPERATOR_RULES, *PARAMETER_RULES, *PLACEMENT_RULES, *LINEAR_RULES)
 
@@ -26,7 +26,7 @@ RULES: tuple[Rule, ...] = (*OPERATOR_RULES, *PARAMETER_RULES, *PLACEMENT_RULES, 
 def lint(model_path: Path, profile: str) -> list[Finding]:
     """Findings of every rule, sorted by rule and place in the graph; an empty list is a clean graph.
 
-    Layers that ``quantize`` was told to exclude are no finding.
+    What ``quantize`` was told to exclude or include, and switches it was given, are no finding.
 
     Raises:
         FileNotFoundError: no such file.
@@ -37,8 +37,11 @@ def lint(model_path: Path, profile: str) -> list[Finding]:
 
 def lint_model(model: onnx.ModelProto, profile: Profile) -> list[Finding]:
     """See :func:`lint`; on a loaded model."""
-    excluded: list[str] = next(
-        (json.loads(entry.value) for entry in model.metadata_props if entry.key == EXCLUDED_KEY), []
+    bits = next(
+        (GraphInfo.read(model, name="the graph").bits for entry in model.metadata_props if entry.key == METADATA_KEY),
+        None,
     )
-    view = QdqView(model, profile, allowed_float=frozenset(excluded))
+    view = QdqView(
+        model, profile, recorded=RecordedChoice.read(model), bits=Bits.parse(bits) if bits is not None else None
+    )
     return sorted((finding for rule in RULES for finding in rule(view)), key=lambda finding: finding.rule)

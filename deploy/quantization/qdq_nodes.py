@@ -1,6 +1,7 @@
 """Write QuantizeLinear and DequantizeLinear into a graph.
 
     activation  x -> QuantizeLinear -> DequantizeLinear -> the readers of the site; other readers keep x
+                x -> Clip -> ... where the integers are narrower than the type that holds them
     weight      int8 constant -> DequantizeLinear -> its reader
     table       int8 constant -> Gather -> DequantizeLinear: equal to dequantizing first (one scale for the table)
                 and it touches only the rows that are read
@@ -31,7 +32,9 @@ class ScaledTensor:
     scale: float
     zero_point: int
     dtype: str
-    """``int8`` or ``uint8``."""
+    """``int8``, ``uint8``, or of 16 bits."""
+    bounds: tuple[int, int] | None = None
+    """Smallest and largest integer, where these are not those of the type."""
     scale_type: ScaleType = np.float32
     """Type of the tensor, which its scale has as well."""
 
@@ -42,7 +45,7 @@ class ScaledWeight:
 
     sites: Sequence[WeightSite]
     integers: np.ndarray
-    """int8, in the layout in which it enters its readers."""
+    """int8 or int16, in the layout in which it enters its readers."""
     scale: np.ndarray
     """() or (N,), of the type that the readers take."""
 
@@ -64,17 +67,24 @@ class QdqWriter:
         zero_point = np.asarray(scaled.zero_point, scaled.dtype)
         parameters = self._parameters(tensor, rounded_scale(scaled.scale, scaled.scale_type), zero_point)
         integers, floats = f"{tensor}/quantized", f"{tensor}/dequantized"
+        source = tensor
+        if scaled.bounds is not None:
+            source = clipped_name(tensor)
+            ends = [np.float32((bound - scaled.zero_point) * scaled.scale) for bound in scaled.bounds]
+            names = [f"{tensor}/{end}" for end in ("lowest", "highest")]
+            self._new += [numpy_helper.from_array(np.asarray(end), name) for end, name in zip(ends, names, strict=True)]
+            self._after[tensor].append(helper.make_node("Clip", [tensor, *names], [source], name=f"{tensor}/Clip"))
         self._after[tensor] += [
-            helper.make_node("QuantizeLinear", [tensor, *parameters], [integers], name=f"{tensor}/QuantizeLinear"),
+            helper.make_node("QuantizeLinear", [source, *parameters], [integers], name=f"{tensor}/QuantizeLinear"),
             _dequantize(tensor, [integers, *parameters], floats),
         ]
         for use in scaled.site.readers:
             self._inputs[use.node.output[0], use.slot] = floats
 
     def add_weight(self, scaled: ScaledWeight) -> None:
-        """Store one constant as int8, for all its readers."""
+        """Store one constant as integers, for all its readers."""
         tensor = scaled.sites[0].tensor
-        zeros = np.zeros(scaled.scale.shape, np.int8)
+        zeros = np.zeros(scaled.scale.shape, scaled.integers.dtype)
         parameters = self._parameters(tensor, scaled.scale, zeros)
         integers, floats = f"{tensor}/quantized", f"{tensor}/dequantized"
         self._new.append(numpy_helper.from_array(np.ascontiguousarray(scaled.integers), integers))
@@ -127,6 +137,18 @@ class QdqWriter:
             for place in reversed(range(len(field))):
                 if field[place].name not in names:
                     del field[place]
+
+
+def clipped_name(tensor: str) -> str:
+    """Name of a tensor after it was bounded to the integers that stand for it."""
+    return f"{tensor}/clipped"
+
+
+def quantized_tensor(producer: onnx.NodeProto | None, entering: str) -> str:
+    """The tensor that a QuantizeLinear is for, given what enters it and who makes that: seen through the Clip written here."""
+    if producer is not None and producer.op_type == "Clip" and entering == clipped_name(producer.input[0]):
+        return str(producer.input[0])
+    return entering
 
 
 def _dequantize(origin: str, inputs: list[str], output: str, **attributes: Any) -> onnx.NodeProto:

@@ -11,9 +11,14 @@ import onnx
 from onnx import numpy_helper
 
 from deploy.graphs.attention_pattern import Attention, find_attentions
+from deploy.graphs.gate_path import GatePath, find_gate_path
 from deploy.graphs.graph_index import GraphIndex
 from deploy.graphs.graph_patterns import Linear, find_linears
 from deploy.graphs.profiles import Profile
+from deploy.graphs.site_choice import SiteChoice
+from deploy.quantization.bits import Bits
+from deploy.quantization.qdq_nodes import quantized_tensor
+from deploy.quantization.site_selection import RecordedChoice
 
 
 class QdqView:
@@ -22,18 +27,28 @@ class QdqView:
     Args:
         model: any ONNX graph.
         profile: the policy it is judged by.
-        allowed_float: names of nodes that the user left in float.
+        recorded: the choice of sites that the graph was made with.
+        bits: widths of its integers.
     """
 
     def __init__(
-        self, model: onnx.ModelProto, profile: Profile, *, allowed_float: frozenset[str] = frozenset()
+        self,
+        model: onnx.ModelProto,
+        profile: Profile,
+        *,
+        recorded: RecordedChoice | None = None,
+        bits: Bits | None = None,
     ) -> None:
-        self.profile = profile
-        self.allowed_float = allowed_float
+        recorded = recorded or RecordedChoice(choice=SiteChoice())
+        self.profile = recorded.choice.applied_to(profile)
+        self.allowed_float = frozenset(recorded.excluded)
+        self.included = frozenset(recorded.included)
+        self.bits = bits or Bits()
         self.index = GraphIndex(model.graph)
         self.floats = GraphIndex(_without_activation_pairs(model, self.index).graph)
         self.linears: list[Linear] = find_linears(self.floats)
         self.attentions: list[Attention] = find_attentions(self.floats)
+        self.gates: GatePath = find_gate_path(self.floats, self.attentions, self.linears)
         self._nodes = {name: node for node in self.index.nodes for name in node.output}
 
     def node(self, output: str) -> onnx.NodeProto:
@@ -52,6 +67,10 @@ class QdqView:
         """The DequantizeLinear whose values ``tensor`` holds, seen through rearrangement."""
         node = self.index.producer(self.index.before_moves(tensor))
         return node if node is not None and node.op_type == "DequantizeLinear" else None
+
+    def tensor_of(self, quantizer: onnx.NodeProto) -> str:
+        """The tensor that a QuantizeLinear of an activation is for."""
+        return quantized_tensor(self.index.producer(quantizer.input[0]), quantizer.input[0])
 
     def constant(self, tensor: str) -> np.ndarray | None:
         """Values of an initializer; None for anything else."""
@@ -76,11 +95,14 @@ def _without_activation_pairs(model: onnx.ModelProto, index: GraphIndex) -> onnx
         if node.op_type == "QuantizeLinear" and not index.is_constant(node.input[0]):
             if all(is_activation_pair(index, use.node) for use in index.uses(node.output[0])):
                 dropped.add(node.output[0])
+                if quantized_tensor(index.producer(node.input[0]), node.input[0]) != node.input[0]:
+                    dropped.add(node.input[0])
         elif is_activation_pair(index, node):
             dropped.add(node.output[0])
             source = index.producer(node.input[0])
             assert source is not None
-            origin[node.output[0]] = origin.get(source.input[0], source.input[0])
+            tensor = quantized_tensor(index.producer(source.input[0]), source.input[0])
+            origin[node.output[0]] = origin.get(tensor, tensor)
     graph = onnx.GraphProto(name=model.graph.name, input=model.graph.input, output=model.graph.output)
     graph.initializer.extend(
         onnx.TensorProto(name=tensor.name, dims=tensor.dims, data_type=tensor.data_type)

@@ -1,14 +1,13 @@
 """Float ONNX and a calibration cache in, W8A8 Q/DQ ONNX out.
 
-sites of the profile -> minus exclusions -> scales from the cache, integers from the weights -> Q/DQ nodes
+sites of the profile and the user's choice -> scales from the cache, integers from the weights -> Q/DQ nodes
 """
 
 from __future__ import annotations
 
-import json
 import shutil
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from itertools import groupby
 from pathlib import Path
@@ -28,16 +27,17 @@ from deploy.graphs.graph_writing import checked_before_replacing
 from deploy.graphs.model_hash import model_sha256
 from deploy.graphs.op_precision import OpPrecision, op_precisions
 from deploy.graphs.profiles import Profile, profile_named
-from deploy.graphs.sites import SiteList, WeightSite, find_sites
-from deploy.quantization.exclusions import EXCLUDED, exclude_sites
+from deploy.graphs.site_choice import SiteChoice
+from deploy.graphs.sites import WeightSite, calibrated_kinds
+from deploy.quantization.bits import WIDE_OPSET, Bits, storage
 from deploy.quantization.qdq_nodes import QdqWriter, ScaledTensor, ScaledWeight
+from deploy.quantization.site_selection import Selection, select_sites
 from deploy.quantization.weights import quantize_weight
 
 WeightRanges = Literal["minmax", "mse", "per-channel"]
 Progress = Callable[[str], None]
-
-EXCLUDED_KEY = "quietformer_excluded"
-"""Metadata of a quantized graph: names of the linear layers that the user left in float, as a JSON list."""
+OLDEST_RAISED_OPSET = 18
+"""Graphs of this opset and newer can be declared to be of :data:`deploy.quantization.bits.WIDE_OPSET`."""
 
 
 class Ranges(Protocol):
@@ -52,10 +52,13 @@ class QuantizeSummary:
     """What was quantized and what was not."""
 
     profile: str
+    bits: str
     activations: dict[str, int]
     """Number of quantized tensors by kind."""
     weights: dict[str, int]
     """Number of integer constants by kind."""
+    sites: dict[str, str]
+    """Kind of every quantized tensor and weight, by name, tensors first."""
     float_linears: dict[str, str]
     """Linear layers left in float, by node name, with the reason."""
     operations: tuple[OpPrecision, ...]
@@ -64,50 +67,77 @@ class QuantizeSummary:
     quantized_bytes: int
     """Size of the ONNX files, with the weights beside them."""
 
+    @property
+    def is_simulated(self) -> bool:
+        """Whether no integer kernel has these widths."""
+        return Bits.parse(self.bits).is_simulated
+
 
 def quantize_model(
-    model: onnx.ModelProto, ranges: Ranges, *, profile: Profile, weights: WeightRanges, exclude: Sequence[str] = ()
-) -> tuple[onnx.ModelProto, SiteList]:
+    model: onnx.ModelProto,
+    ranges: Ranges,
+    *,
+    profile: Profile,
+    weights: WeightRanges,
+    choice: SiteChoice | None = None,
+    bits: Bits | None = None,
+) -> tuple[onnx.ModelProto, Selection]:
     """Write Q/DQ into ``model`` (in place) and return it with the sites that were used.
 
     Raises:
         ValueError: the graph is already quantized, nothing in it can be, a tensor was not calibrated, a weight is not
-            finite, or an exclusion matches nothing.
+            finite, a pattern of the choice matches nothing, or the profile or the graph's opset does not have such widths.
     """
     if weights not in get_args(WeightRanges):
         raise ValueError(f"unknown weight ranges '{weights}'; known are {', '.join(get_args(WeightRanges))}")
     if any(node.op_type in ("QuantizeLinear", "DequantizeLinear") for node in model.graph.node):
         raise ValueError("the graph already holds QuantizeLinear or DequantizeLinear nodes; give the float graph")
-    sites = exclude_sites(find_sites(model, profile), exclude, profile)
+    bits = bits or Bits()
+    bits.check(profile)
+    selection = select_sites(model, profile, choice or SiteChoice())
+    sites = selection.sites
     if not sites.weights:
         raise ValueError(f"the graph has no linear layer that profile '{profile.name}' quantizes")
+    if bits.is_wide:
+        _raise_opset(model)
     writer = QdqWriter(model)
     index = GraphIndex(model.graph)
     halves = float16_tensors(model)
     for site in sites.activations:
-        parameters = ranges.range_of(float32_name(site.tensor), bits=8, symmetric=profile.symmetric)
+        parameters = ranges.range_of(float32_name(site.measured), bits=bits.activations, symmetric=profile.symmetric)
+        is_whole = bits.activations == storage(bits.activations)
         writer.add_activation(
             ScaledTensor(
                 site=site,
                 scale=parameters.scale,
                 zero_point=parameters.zero_point,
-                dtype=profile.activation_dtype,
+                dtype=bits.activation_type(profile),
+                bounds=None if is_whole else (parameters.qmin, parameters.qmax),
                 scale_type=np.float16 if site.tensor in halves else np.float32,
             )
         )
     for _, group in groupby(sorted(sites.weights, key=lambda site: site.tensor), key=lambda site: site.tensor):
-        writer.add_weight(_integers_of(index, list(group), weights))
+        writer.add_weight(_integers_of(index, list(group), weights, bits.weights))
     writer.apply()
-    return model, sites
+    return model, selection
 
 
-def _integers_of(index: GraphIndex, sites: list[WeightSite], weights: WeightRanges) -> ScaledWeight:
+def _raise_opset(model: onnx.ModelProto) -> None:
+    """Declare the opset with 16-bit integers; from 18 on, the operators of exported graphs mean the same in it."""
+    entry = next(entry for entry in model.opset_import if entry.domain in ("", "ai.onnx"))
+    if entry.version < OLDEST_RAISED_OPSET:
+        raise ValueError(f"more than 8 bits need opset {OLDEST_RAISED_OPSET} or newer; the graph has {entry.version}")
+    entry.version = max(entry.version, WIDE_OPSET)
+
+
+def _integers_of(index: GraphIndex, sites: list[WeightSite], weights: WeightRanges, bits: int) -> ScaledWeight:
     axes = {site.output_axis for site in sites}
     axis = axes.pop() if weights == "per-channel" and len(axes) == 1 else None
     values = index.constant_value(sites[0].tensor)
     try:
         integers, scale = quantize_weight(
             values,
+            bits=bits,
             method="mse" if weights == "mse" else "minmax",
             axis=axis,
             scale_type=np.float16 if values.dtype == np.float16 else np.float32,
@@ -124,7 +154,9 @@ def quantize(
     *,
     profile: str = "tensorrt",
     weights: WeightRanges = "minmax",
-    exclude: Sequence[str] = (),
+    choice: SiteChoice | None = None,
+    bits: Bits | None = None,
+    methods: Mapping[str, str] | None = None,
     allow_stale: bool = False,
     force: bool = False,
     progress: Progress | None = None,
@@ -139,7 +171,9 @@ def quantize(
         out: ONNX file to write.
         profile: ``tensorrt``, ``ort`` or ``paper``.
         weights: how the weights' ranges are chosen.
-        exclude: shell patterns of nodes, weights and tensors that stay float.
+        choice: what is changed about the profile's sites.
+        bits: widths of the integers; others than 8 in profile ``paper`` only, and simulated.
+        methods: how ranges are chosen where that differs from the cache's method: method by pattern of tensors.
         allow_stale: accept a cache that was made from another graph with the same tensors.
         force: replace ``out``.
         progress: told what is happening, one line at a time.
@@ -147,7 +181,7 @@ def quantize(
     Raises:
         FileExistsError: ``out`` exists and ``force`` is not set.
         FileNotFoundError: no such model.
-        ValueError: see :func:`quantize_model`; no metadata; a cache that belongs to another graph; or a float16 graph with
+        ValueError: see :func:`quantize_model`; no metadata; a method that matches no tensor or that the cache cannot serve; a cache that belongs to another graph; or a float16 graph with
             another profile than ``tensorrt`` or an opset without float16 scales.
     """
     report = progress or (lambda line: None)
@@ -163,18 +197,26 @@ def quantize(
         check_float16(model, policy, name=str(model_path))
     report(f"quantizing for profile {policy.name}")
     try:
-        model, sites = quantize_model(model, cache, profile=policy, weights=weights, exclude=exclude)
+        ranges = (
+            cache
+            if not methods
+            else cache.with_methods(
+                methods or {}, kinds={float32_name(name): kind for name, kind in calibrated_kinds(model).items()}
+            )
+        )
+        model, selection = quantize_model(model, ranges, profile=policy, weights=weights, choice=choice, bits=bits)
     except ValueError as error:
         raise ValueError(f"{model_path}: {error}") from error
+    sites = selection.sites
     replace(
         info,
         profile=policy.name,
+        bits=str(bits or Bits()),
         float_sha256=float_sha256,
         not_for_accuracy=info.not_for_accuracy or cache.not_for_accuracy,
     ).write(model)
-    excluded = sorted(left.node.name for left in sites.float_linears if left.reason == EXCLUDED)
-    if excluded:
-        model.metadata_props.add(key=EXCLUDED_KEY, value=json.dumps(excluded))
+    if selection.recorded.choice != SiteChoice():
+        selection.recorded.write(model)
     report(f"writing {out}")
     operations = tuple(op_precisions(model))
     with checked_before_replacing(model, out) as written:
@@ -184,8 +226,11 @@ def quantize(
         shutil.copyfile(tokenizer, out.parent / TOKENIZER_FILE)
     return QuantizeSummary(
         profile=policy.name,
+        bits=str(bits or Bits()),
         activations=dict(Counter(site.kind for site in sites.activations)),
         weights=dict(Counter(site.kind for site in sites.weights)),
+        sites={site.tensor: site.kind for site in sites.activations}
+        | {site.tensor: site.kind for site in sites.weights},
         float_linears={left.node.name: left.reason for left in sites.float_linears},
         operations=operations,
         float_bytes=stored_bytes(model_path),

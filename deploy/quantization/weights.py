@@ -33,21 +33,21 @@ def quantize_weight(
 
     Args:
         weight: float array of any shape.
-        bits: 2 to 8; narrower integers are still stored as int8.
+        bits: 2 to 16; up to 8 stored as int8, above as int16.
         method: how the range is chosen.
         axis: one scale per index of this axis; None for one scale.
         scale_type: type of the scales; the integers are those of the rounded scale.
 
     Returns:
-        int8 array of the same shape, and the scale(s): shape () or (weight.shape[axis],).
+        int8 or int16 array of the same shape, and the scale(s): shape () or (weight.shape[axis],).
 
     Raises:
         ValueError: an unknown method, bits out of range, or a value that is not finite.
     """
     if method not in get_args(WeightMethod):
         raise ValueError(f"unknown weight range method '{method}'; known are {', '.join(get_args(WeightMethod))}")
-    if not 2 <= bits <= 8:
-        raise ValueError(f"{bits} bits for a weight; expected 2 to 8")
+    if not 2 <= bits <= 16:
+        raise ValueError(f"{bits} bits for a weight; expected 2 to 16")
     values = np.asarray(weight, np.float32)
     amax = np.max(np.abs(values), axis=_other_axes(values.ndim, axis), initial=0.0)
     if not np.isfinite(amax).all():
@@ -81,7 +81,7 @@ def _to_integers(values: np.ndarray, scale: np.ndarray, *, qmax: int, axis: int 
     scaled: np.ndarray = values / shaped
     np.rint(scaled, out=scaled)
     np.clip(scaled, -qmax, qmax, out=scaled)
-    integers: np.ndarray = scaled.astype(np.int8)
+    integers: np.ndarray = scaled.astype(np.int8 if qmax <= 127 else np.int16)
     return integers
 
 

@@ -45,6 +45,14 @@ def calibrate(
         typer.Option("--random", help="Random ids or noise instead: marks every later artifact as not for accuracy."),
     ] = False,
     method: Annotated[Method, typer.Option("--method", help="How ranges are chosen.")] = Method.RUNNING_MINMAX,
+    method_of: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--method-of",
+            metavar="PATTERN=METHOD",
+            help="Another method for some tensors: kind:context=mse. Repeatable.",
+        ),
+    ] = None,
     batches: Annotated[int, typer.Option("--batches", min=1, help="Batches to run.")] = 16,
     batch_size: Annotated[int, typer.Option("--batch-size", min=1, help="Texts or images per batch.")] = 16,
     length: Annotated[
@@ -62,6 +70,7 @@ def calibrate(
 
     Example: quietformer calibrate model.onnx --import trt.cache --out calibration.json
     """
+    from deploy.calibration.method_choice import parse_choices
     from deploy.files import refuse_existing, refuse_own_input
     from quietformer.graph_data.calibration import (
         CalibrationPlan,
@@ -79,7 +88,13 @@ def calibrate(
         _refuse_settings_of_a_run(context)
         _take_over(foreign, model, out, force=force)
         return
-    plan = CalibrationPlan(method=method.value, batches=batches, batch_size=batch_size, length=length)
+    plan = CalibrationPlan(
+        method=method.value,
+        batches=batches,
+        batch_size=batch_size,
+        length=length,
+        methods=parse_choices(method_of or ()),
+    )
     with progress("calibrate") as job:
         if data is None:
             cache = calibrate_on_random(model, plan, seed=seed, job=job)
@@ -94,7 +109,7 @@ def calibrate(
 
 
 def _refuse_settings_of_a_run(context: typer.Context) -> None:
-    for name in ("method", "batches", "batch_size", "length", "seed", "column"):
+    for name in ("method", "method_of", "batches", "batch_size", "length", "seed", "column"):
         if (source := context.get_parameter_source(name)) is not None and source.name != "DEFAULT":
             raise ValueError(f"--{name.replace('_', '-')} has no effect with --import: nothing is run")
 

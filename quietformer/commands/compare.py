@@ -61,6 +61,7 @@ def compare(
     from deploy.graphs.graph_info import read_info
     from deploy.measuring.compare import Contender
     from deploy.measuring.compare import compare as evaluate
+    from deploy.quantization.bits import Bits
     from quietformer.baseline_graph import check_comparable, float_graph_of
     from quietformer.gate import GateFailedError
     from quietformer.graph_data.task_opening import open_task
@@ -87,8 +88,9 @@ def compare(
                 Contender(
                     arm=candidate.name,
                     backend=backend.value,
-                    precision="W8A8" if profile else "float",
+                    precision=(info.bits or "W8A8") if profile else "float",
                     profile=profile,
+                    evidence="simulated" if info.bits and Bits.parse(info.bits).is_simulated else "measured",
                     artifacts=(partial(open_backend, backend.value, candidate),),
                 )
                 for candidate, info in infos.items()

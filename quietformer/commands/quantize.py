@@ -10,6 +10,7 @@ import typer
 
 from quietformer.commands.calibrate import Method
 from quietformer.commands.profile_option import Profile
+from quietformer.commands.site_options import Bmms, Exclude, GatePath, Include, ResidualAdds, SwitchChoice
 
 
 class Weights(StrEnum):
@@ -29,12 +30,24 @@ def quantize(
     out: Annotated[Path, typer.Option("--out", metavar="MODEL.int8.onnx", help="The graph to write.")],
     profile: Annotated[Profile, typer.Option("--profile", help="What is quantized, and how.")] = Profile.TENSORRT,
     weights: Annotated[Weights, typer.Option("--weights", help="Ranges of the weights.")] = Weights.MINMAX,
-    exclude: Annotated[
-        Path | None,
+    bits: Annotated[
+        str,
+        typer.Option("--bits", metavar="W8A8", help="Widths, 2 to 16; others than 8 in profile 'paper', simulated."),
+    ] = "W8A8",
+    exclude: Exclude = None,
+    include: Include = None,
+    bmms: Bmms = SwitchChoice.PROFILE,
+    residual_adds: ResidualAdds = SwitchChoice.PROFILE,
+    gate_path: GatePath = SwitchChoice.PROFILE,
+    method_of: Annotated[
+        list[str] | None,
         typer.Option(
-            "--exclude", metavar="FILE", help="Names or patterns that stay float, one a line; # for comments."
+            "--method-of",
+            metavar="PATTERN=METHOD",
+            help="Another method for some tensors: kind:context=mse, 'x*=percentile:99.9', kind:probabilities=known-range.",
         ),
     ] = None,
+    list_sites: Annotated[bool, typer.Option("--list-sites", help="Print every site with its kind.")] = False,
     data: Annotated[
         str | None, typer.Option("--data", metavar="PATH", help="Refuse ranges that come from other texts or images.")
     ] = None,
@@ -48,17 +61,25 @@ def quantize(
 
     Static and per tensor, as QuantizeLinear and DequantizeLinear nodes.
 
-    Example: quietformer quantize model.onnx --calibration calibration.json --out model.int8.onnx --weights mse
+    Kinds of sites: linear_output, scores, probabilities, gate_probability, values_mixed, context, residual_sum,
+    layernorm_output, activation_output, embedding_sum, linear_input, product_operand, sum_operand; of weights: linear, embedding,
+    layernorm_gain. What is both included and excluded stays float.
+
+    Example: quietformer quantize model.onnx --calibration calibration.json --out model.int8.onnx --exclude 'kind:context' --bmms on
     """
     from deploy.calibration.calibration_cache import CalibrationCache
+    from deploy.calibration.method_choice import parse_choices
     from deploy.files import refuse_existing, refuse_own_input
+    from deploy.quantization.bits import Bits
     from deploy.quantization.quantize import quantize as write_integers
     from quietformer.graph_data.graph_inputs import graph_data_identity
     from quietformer.progress import progress
+    from quietformer.site_options import listed_files, site_choice
 
     if allow_stale_cache and (data is not None or method is not None):
         raise ValueError("--data and --method have no effect with --allow-stale-cache")
-    refuse_own_input(out, [model, calibration, exclude, data])
+    lists = listed_files([*(exclude or ()), *(include or ())])
+    refuse_own_input(out, [model, calibration, *lists, data])
     refuse_existing(out, force=force)
     cache = CalibrationCache.load(calibration)
     if not allow_stale_cache:
@@ -67,7 +88,13 @@ def quantize(
             data=graph_data_identity(model, data) if data is not None else None,
             method=method.value if method else None,
         )
-    patterns = read_patterns(exclude) if exclude is not None else []
+    choice = site_choice(
+        exclude=exclude or (),
+        include=include or (),
+        bmms=bmms.value,
+        residual_adds=residual_adds.value,
+        gate_path=gate_path.value,
+    )
     with progress("quantize") as job:
         summary = write_integers(
             model,
@@ -75,34 +102,22 @@ def quantize(
             out,
             profile=profile.value,
             weights=weights.value,
-            exclude=patterns,
+            choice=choice,
+            bits=Bits.parse(bits),
+            methods=parse_choices(method_of or ()),
             allow_stale=allow_stale_cache,
             force=force,
             progress=job.tell,
         )
     typer.echo(
-        f"{out}: profile {summary.profile}, {sum(summary.activations.values())} activations and "
+        f"{out}: profile {summary.profile}, {summary.bits}, {sum(summary.activations.values())} activations and "
         f"{sum(summary.weights.values())} weights quantized, "
         f"{summary.float_bytes / 1e6:.1f} MB to {summary.quantized_bytes / 1e6:.1f} MB"
     )
+    if summary.is_simulated:
+        typer.echo(f"  simulated: no integer kernel has the widths {summary.bits}; speed means nothing here")
     for node, reason in summary.float_linears.items():
         typer.echo(f"  float: {node} ({reason})")
-
-
-def read_patterns(path: Path) -> list[str]:
-    """Lines of an exclusion list without blanks and comments.
-
-    Raises:
-        FileNotFoundError: no such file.
-        ValueError: not a text file, or nothing in it.
-    """
-    if not path.is_file():
-        raise FileNotFoundError(f"no exclusion list at {path}")
-    try:
-        lines = path.read_text(encoding="utf-8").splitlines()
-    except UnicodeDecodeError as error:
-        raise ValueError(f"{path} is not a text file: byte {error.start} is not UTF-8") from error
-    patterns = [pattern for line in lines if (pattern := line.partition("#")[0].strip())]
-    if not patterns:
-        raise ValueError(f"{path} names nothing to exclude")
-    return patterns
+    if list_sites:
+        for name, kind in summary.sites.items():
+            typer.echo(f"  {kind}: {name}")

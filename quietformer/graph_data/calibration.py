@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from calibration_data.make import load_set
@@ -23,6 +23,8 @@ class CalibrationPlan:
     method: str
     batches: int
     batch_size: int
+    methods: Mapping[str, str] = field(default_factory=dict)
+    """Other methods for single tensors, by pattern."""
     length: int | None = None
     """Texts are cut to so many tokens; by default 128, or what the graph takes where that is less. Images have none."""
 
@@ -50,6 +52,7 @@ def calibrate_on_data(
         graph,
         batches,
         method=plan.method,
+        methods=plan.methods,
         data=inputs.data_identity(data, column=column) | {"indices": indices},
         seed=seed,
         preprocessing=inputs.preprocessing(),
@@ -78,7 +81,9 @@ def calibrate_on_set(graph: Path, arrays: Path, plan: CalibrationPlan, *, job: J
         ValueError: not such a file, or arrays that do not fit the graph.
     """
     batches, identity = load_set(arrays, batch_size=plan.batch_size)
-    return calibrate(graph, batches, method=plan.method, data=identity, seed=0, progress=_advance(job))
+    return calibrate(
+        graph, batches, method=plan.method, methods=plan.methods, data=identity, seed=0, progress=_advance(job)
+    )
 
 
 def calibrate_on_random(graph: Path, plan: CalibrationPlan, *, seed: int, job: Job) -> CalibrationCache:
@@ -93,6 +98,7 @@ def calibrate_on_random(graph: Path, plan: CalibrationPlan, *, seed: int, job: J
         graph,
         inputs.random_batches(batches=plan.batches, batch_size=plan.batch_size, seed=seed),
         method=plan.method,
+        methods=plan.methods,
         data={"kind": RANDOM_KIND},
         seed=seed,
         allow_random=True,

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import difflib
 import json
+import re
 import tomllib
 from collections.abc import Sequence
 from pathlib import Path
@@ -17,16 +18,15 @@ from pydantic import BaseModel, Field, ValidationError, model_validator
 from pydantic_core import ErrorDetails
 
 import quietformer
+from quietformer.recipe.quantization_sections import CalibrateSection, QuantizeSection
 from quietformer.recipe.sections import (
     AttentionSection,
     BenchSection,
-    CalibrateSection,
     CompareSection,
     DataSection,
     EngineSection,
     ExportSection,
     ModelSection,
-    QuantizeSection,
     RetrofitSection,
     Section,
 )
@@ -36,6 +36,7 @@ from quietformer.recipe.training_section import ON_CHECKPOINTS, TrainSection
 FLOAT16_SCALES_OPSET = 19
 """First opset in which the scales of integers may be float16."""
 DEMO_RECIPE = "minilm-retrofit.toml"
+_BARE_KEY = re.compile(r"[A-Za-z0-9_-]+")
 _ENGINE_OF_IMAGES = {"min_shape": "1", "opt_shape": "1", "max_shape": "8"}
 """What an ``[engine]`` table leaves out where the model reads images: batches."""
 
@@ -224,6 +225,8 @@ def _unknown_key(location: tuple[int | str, ...]) -> str:
 def _section_at(tables: Sequence[str]) -> type[BaseModel]:
     section: type[BaseModel] = Recipe
     for table in tables:
+        if table not in section.model_fields:  # a name that the recipe chooses, as in [quantize.sites.NAME]
+            continue
         annotation = section.model_fields[table].annotation
         options = [annotation, *getattr(annotation, "__args__", ())]
         section = next(option for option in options if isinstance(option, type) and issubclass(option, BaseModel))
@@ -236,14 +239,18 @@ def _shown(value: object) -> str:
 
 def _to_toml(table: dict[str, Any], prefix: str = "") -> str:
     """TOML of plain values: a table's own keys first, then its tables."""
-    lines = [f"{key} = {_toml_value(value)}" for key, value in table.items() if not isinstance(value, dict)]
+    lines = [f"{_toml_key(key)} = {_toml_value(value)}" for key, value in table.items() if not isinstance(value, dict)]
     if prefix and (lines or not table):
         lines.insert(0, f"[{prefix}]")
     blocks = ["\n".join(lines) + "\n"] if lines else []
     for key, value in table.items():
         if isinstance(value, dict):
-            blocks.append(_to_toml(value, f"{prefix}.{key}" if prefix else key))
+            blocks.append(_to_toml(value, f"{prefix}.{_toml_key(key)}" if prefix else _toml_key(key)))
     return "\n".join(block for block in blocks if block)
+
+
+def _toml_key(key: str) -> str:
+    return key if _BARE_KEY.fullmatch(key) else json.dumps(key, ensure_ascii=False)
 
 
 def _toml_value(value: Any) -> str:

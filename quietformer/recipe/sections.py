@@ -155,32 +155,6 @@ class ExportSection(Section):
     """Write a float16 form of every graph as well, and for the ``tensorrt`` profile its integers: what a GPU is given."""
 
 
-class CalibrateSection(Section):
-    """``[calibrate]``: ranges of the activations, from one random subset of the texts per seed."""
-
-    method: Literal["minmax", "running-minmax", "percentile", "mse", "entropy"] = "running-minmax"
-    batches: PositiveInt = 16
-    batch_size: PositiveInt = 16
-    length: PositiveInt = 128
-    """Texts are cut to so many tokens."""
-    seeds: Annotated[tuple[Annotated[int, Field(ge=0)], ...], Field(strict=False, min_length=1)] = (0, 1, 2)
-    """The first seed's graphs are the artifacts; the others tell how much the choice of texts matters."""
-
-    @model_validator(mode="after")
-    def _check_seeds(self) -> Self:
-        if len(set(self.seeds)) != len(self.seeds):
-            raise ValueError(f"seeds {list(self.seeds)} repeat one another; every seed is a subset of its own")
-        return self
-
-
-class QuantizeSection(Section):
-    """``[quantize]``: which W8A8 graphs are made, of the original and of the retrofitted model alike."""
-
-    profiles: Annotated[tuple[Profile, ...], Field(strict=False, min_length=1)] = ("tensorrt", "paper", "ort")
-    """The first one is the main artifact ``model.int8.onnx``."""
-    weights: Literal["minmax", "mse", "per-channel"] = "minmax"
-
-
 class EngineSection(Section):
     """``[engine]``: a TensorRT-RTX engine from the ``tensorrt`` profile's graph; built without a GPU."""
 

@@ -16,8 +16,9 @@ from deploy.backends.base import Backend
 from deploy.backends.opening import open_backend
 from deploy.calibration.calibration_cache import CalibrationCache
 from deploy.files import write_atomically
-from deploy.measuring.compare import CompareReport, CompareRow, Contender, compare, compare_row
-from deploy.quantization.quantize import quantize
+from deploy.graphs.site_choice import SiteChoice
+from deploy.measuring.compare import CompareReport, CompareRow, Contender, Evidence, compare, compare_row
+from deploy.quantization.bits import Bits
 from deploy.tasks.task import Task
 from quietformer.graph_data.calibration import calibration_feeds
 from quietformer.manifest import hash_source
@@ -35,6 +36,7 @@ from quietformer.stages.layout import (
     made,
     variants,
 )
+from quietformer.stages.quantize_graphs import quantize_as_told
 from quietformer.stages.run_data import (
     calibration_plan,
     companions,
@@ -153,6 +155,11 @@ def _backends_of(profile: str, recipe: Recipe) -> tuple[str, ...]:
     return ("onnxruntime",) if reads_images(recipe) and profile == "paper" else backends
 
 
+def _evidence(recipe: Recipe) -> Evidence:
+    """Widths that no integer kernel has are simulated by the artifact itself."""
+    return "simulated" if Bits.parse(recipe.quantize.bits).is_simulated else "measured"
+
+
 def _data_hash(data: str) -> str:
     return hash_source(Path(data)) if not data.startswith("hf:") else hashlib.sha256(data.encode()).hexdigest()
 
@@ -179,7 +186,15 @@ def _contenders(run: Run) -> list[Contender]:
                     partial(_open_subset, run, variant, profile, backend, seed) for seed in further_seeds if place == 0
                 ]
                 contenders.append(
-                    Contender(arm=variant, backend=backend, profile=profile, artifacts=(served, *subsets), gated=False)
+                    Contender(
+                        arm=variant,
+                        backend=backend,
+                        precision=recipe.quantize.bits,
+                        profile=profile,
+                        artifacts=(served, *subsets),
+                        gated=False,
+                        evidence=_evidence(recipe),
+                    )
                 )
     return contenders
 
@@ -190,7 +205,7 @@ def _open_subset(run: Run, variant: Variant, profile: str, backend: str, seed: i
     cache = CalibrationCache.load(run.path(calibration_cache(variant, run.recipe, seed)))
     with TemporaryDirectory(dir=run.folder, prefix=".subset.") as scratch:
         graph = Path(scratch) / "model.int8.onnx"
-        quantize(run.path(float_graph(variant)), cache, graph, profile=profile, weights=run.recipe.quantize.weights)
+        quantize_as_told(run.recipe, run.path(float_graph(variant)), cache, graph, profile=profile)
         with open_backend(backend, graph) as opened:
             yield opened
 
@@ -200,7 +215,9 @@ def _simulated_rows(run: Run, task: Task, report: CompareReport, *, job: Job) ->
     calibration, weights = run.recipe.calibrate, run.recipe.quantize.weights
     if SIMULATED_PROFILE not in run.recipe.quantize.profiles or weights == "per-channel":
         return
-    if calibration.method not in ("minmax", "running-minmax"):
+    if calibration.method not in ("minmax", "running-minmax") or calibration.methods:
+        return
+    if run.recipe.quantize.choice(SIMULATED_PROFILE) != SiteChoice() or _evidence(run.recipe) == "simulated":
         return
     from train.simulation.simulated_model import simulated_model
 
@@ -244,4 +261,5 @@ def _judged(row: CompareRow, report: CompareReport, settings: TaskSection) -> Co
         max_drop=drops[row.profile],
         served=row.served,
         details=row.details,
+        evidence=row.evidence,
     )

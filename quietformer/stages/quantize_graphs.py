@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from pathlib import Path
 from typing import Any
 
 from deploy.calibration.calibration_cache import CalibrationCache
-from deploy.quantization.quantize import quantize
+from deploy.quantization.bits import Bits
+from deploy.quantization.quantize import QuantizeSummary, quantize
 from quietformer.progress import Job
 from quietformer.recipe.recipe import Recipe
 from quietformer.stages.layout import (
@@ -21,6 +23,30 @@ from quietformer.stages.layout import (
 )
 from quietformer.stages.run_data import learning_identity, learning_inputs
 from quietformer.stages.stage import Run, Stage
+
+
+def quantize_as_told(
+    recipe: Recipe,
+    source: Path,
+    cache: CalibrationCache,
+    out: Path,
+    *,
+    profile: str,
+    progress: Callable[[str], None] | None = None,
+) -> QuantizeSummary:
+    """Quantize a graph of a run as the recipe's ``[quantize]`` says, replacing ``out``; raises as ``quantize`` does."""
+    settings = recipe.quantize
+    return quantize(
+        source,
+        cache,
+        out,
+        profile=profile,
+        weights=settings.weights,
+        choice=settings.choice(profile),
+        bits=Bits.parse(settings.bits),
+        force=True,
+        progress=progress,
+    )
 
 
 class QuantizeGraphs(Stage):
@@ -63,14 +89,8 @@ class QuantizeGraphs(Stage):
         cache.check(run.path(float_graph(self._variant)), data=learning_identity(run), method=recipe.calibrate.method)
         outcomes = []
         for source, profile, graph in self._graphs(recipe):
-            summary = quantize(
-                run.path(source),
-                cache,
-                run.path(graph),
-                profile=profile,
-                weights=recipe.quantize.weights,
-                force=True,
-                progress=job.tell,
+            summary = quantize_as_told(
+                recipe, run.path(source), cache, run.path(graph), profile=profile, progress=job.tell
             )
             place = " in float16" if source == float16_graph(self._variant) else ""
             outcomes.append(f"{profile}{place} {summary.quantized_bytes / 1e6:.0f} MB")

@@ -9,7 +9,6 @@ from typing import Any
 from pydantic import TypeAdapter
 
 from deploy.calibration.calibration_cache import CalibrationCache
-from deploy.calibration.ranges import choose_range
 from deploy.graphs.graph_info import read_info
 from deploy.graphs.graph_structure import stored_bytes
 from deploy.machine import machine_facts
@@ -135,8 +134,8 @@ def _ranges(run: Run, variant: Variant) -> tuple[SiteRange, ...]:
     recipe = run.recipe
     cache = CalibrationCache.load(run.path(calibration_cache(variant, recipe, recipe.calibrate.seeds[0])))
     ranges = []
-    for name, statistics in cache.tensors.items():
-        low, high = choose_range(statistics, cache.method, symmetric=False)
+    for name in cache.tensors:
+        low, high = cache.chosen_range(name, symmetric=False)
         ranges.append(SiteRange(site=name, low=low, high=high))
     return tuple(ranges)
 

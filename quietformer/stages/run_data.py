@@ -57,6 +57,7 @@ def calibration_plan(recipe: Recipe) -> CalibrationPlan:
     settings = recipe.calibrate
     return CalibrationPlan(
         method=settings.method,
+        methods=settings.methods,
         batches=settings.batches,
         batch_size=settings.batch_size,
         length=None if reads_images(recipe) else settings.length,

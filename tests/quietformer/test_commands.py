@@ -104,6 +104,49 @@ def test_quantize_excludes_what_a_file_names(workshop: Workshop, tmp_path: Path)
     assert read_info(out).profile == "tensorrt"
 
 
+def test_quantize_takes_patterns_kinds_switches_methods_and_widths(workshop: Workshop, tmp_path: Path) -> None:
+    out = tmp_path / "model.int8.onnx"
+    told = succeed(
+        "quantize", workshop.model, "--calibration", workshop.cache, "--out", out, "--bmms", "on", "--residual-adds", "on",
+        "--exclude", "kind:context", "--exclude", "*layer.1*", "--method-of", "kind:probabilities=known-range", "--list-sites",
+    )  # fmt: skip
+    assert "probabilities: " in told.stdout
+    assert "context: " not in told.stdout
+    assert "no findings" in succeed("lint", out).stdout
+    paper = tmp_path / "paper.onnx"
+    options = ("quantize", workshop.model, "--calibration", workshop.cache, "--out", paper, "--profile", "paper")
+    told = succeed(*options, "--bits", "W6A8")
+    assert "simulated: no integer kernel has the widths W6A8" in told.stdout
+    compared = succeed("compare", "--baseline", workshop.model, "--candidate", paper, "--task", "sts", "--data", workshop.pairs,
+                       "--backend", "onnxruntime", "--json", tmp_path / "compare.json")  # fmt: skip
+    assert "simulated" in compared.stdout
+    (_, row) = json.loads((tmp_path / "compare.json").read_text())["rows"]
+    assert (row["precision"], row["evidence"]) == ("W6A8", "simulated")
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        (("--exclude", "layer.9*"), "exclude pattern 'layer.9*' matches nothing"),
+        (("--exclude", "kind:tokens"), "'kind:tokens' names no kind"),
+        (("--include", "kind:context"), "include pattern 'kind:context' matches nothing"),
+        (("--bmms", "auto"), "bmms is 'auto': which is faster only timing both engines on the GPU decides"),
+        (("--method-of", "kind:context=mse"), "needs histograms; this calibration kept only the extremes"),
+        (("--method-of", "kind:context=median"), "unknown calibration method 'median'"),
+        (("--method-of", "kind:context"), "is not PATTERN=METHOD"),
+        (("--method-of", "kind:context=known-range"), "this tensor's range is not known"),
+        (("--method-of", "nothing*=minmax"), "pattern 'nothing*' of method 'minmax' matches no tensor"),
+        (("--bits", "W4A8"), "W4A8 exists in profile 'paper' only"),
+    ],
+)
+def test_quantize_refuses_choices_without_effect(
+    workshop: Workshop, tmp_path: Path, options: tuple[str, str], message: str
+) -> None:
+    out = tmp_path / "q.onnx"
+    assert message in refuse("quantize", workshop.model, "--calibration", workshop.cache, "--out", out, *options)
+    assert not out.exists()
+
+
 def test_lint_passes_the_own_graph_and_fails_it_under_another_profile(workshop: Workshop) -> None:
     assert "no findings" in succeed("lint", workshop.int8).stdout
     done = invoke("lint", workshop.int8, "--profile", "paper")

@@ -10,6 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from deploy.graphs.site_choice import SiteChoice
 from quietformer.recipe.recipe import Recipe, demo_recipe_path, load_recipe
 from quietformer.recipe.sections import AttentionSection, EngineSection, RetrofitSection
 from quietformer.recipe.text_shape import parse_shape
@@ -84,6 +85,13 @@ def test_an_unknown_key_lists_the_known_ones(tmp_path: Path) -> None:
         ('[attention]\nsoftmax = "cliped"', r"'attention\.softmax' is 'cliped'"),
         ('[bench]\nshapes = ["0x8"]', r"'bench\.shapes\.0' is '0x8'"),
         ('[engine]\nmax_shape = "1x64"', r"\[engine\] shapes must grow from min to opt to max"),
+        ('[quantize]\nbits = "W6A8"', r"bits W6A8 exist in profile 'paper' only; profiles are tensorrt, paper, ort"),
+        ('[quantize]\nbits = "W1A8"', "1 bits for weights; expected 2 to 16"),
+        ('[quantize.sites.tensorrt]\nbmm = "on"', r"unknown key 'quantize\.sites\.tensorrt\.bmm'; did you mean"),
+        ('[quantize.sites.tensorrt]\nbmms = "auto"', "bmms is 'auto': which is faster only timing both engines"),
+        ('[quantize.sites.tensorrt]\nexclude = ["kind:word"]', "'kind:word' names no kind"),
+        ('[quantize]\nprofiles = ["paper"]\n[quantize.sites.ort]\nbmms = "on"', "quantize.sites names 'ort', which"),
+        ('[calibrate.methods]\n"kind:context" = "median"', "unknown calibration method 'median'"),
         ('[quantize]\nprofiles = ["paper"]\n[engine]', r"\[engine\] is built from the 'tensorrt' profile"),
         (
             '[quantize]\nprofiles = ["paper"]\n[compare.sts.max_drop]\nort = 0.1',
@@ -102,6 +110,22 @@ def test_a_wrong_value_is_told_in_one_line(tmp_path: Path, table: str, message: 
 def test_a_missing_key_is_named(tmp_path: Path) -> None:
     with pytest.raises(ValueError, match=r"'model' is missing"):
         load_recipe(write(tmp_path, 'name = "tiny"'))
+
+
+def test_sites_and_methods_survive_the_resolved_recipe(tmp_path: Path) -> None:
+    tables = """
+        [calibrate.methods]
+        "kind:activation_output" = "mse"
+        "*layer.0*" = "percentile:99.9"
+        [quantize.sites.tensorrt]
+        bmms = "on"
+        exclude = ["kind:context", "*layer.1*"]
+        """
+    recipe = load_recipe(write(tmp_path, MINIMAL + tables))
+    assert recipe.quantize.choice("tensorrt") == SiteChoice(bmms="on", exclude=("kind:context", "*layer.1*"))
+    assert recipe.quantize.choice("paper") == SiteChoice()
+    assert list(recipe.calibrate.methods) == ["kind:activation_output", "*layer.0*"]
+    assert load_recipe(write(tmp_path, recipe.to_toml())) == recipe
 
 
 def test_several_mistakes_are_counted(tmp_path: Path) -> None:

@@ -26,7 +26,8 @@ def small_layers(view: QdqView) -> Iterator[Finding]:
     """QF007: a product this small is slower in integers than in float."""
     for linear in view.linears:
         size = min(linear.in_features, linear.out_features)
-        if size < view.profile.smallest_gemm and _sides(view, linear)[1]:
+        is_wanted = linear.node.name in view.included
+        if size < view.profile.smallest_gemm and _sides(view, linear)[1] and not is_wanted:
             yield at(
                 linear.node,
                 linear.weight,
@@ -53,7 +54,8 @@ def biases(view: QdqView) -> Iterator[Finding]:
 def left_in_float(view: QdqView) -> Iterator[Finding]:
     """QF012: a forgotten layer costs speed silently."""
     for linear in view.linears:
-        if reason_for_float(view.floats, linear, view.profile) is not None or linear.node.name in view.allowed_float:
+        reason = reason_for_float(view.floats, linear, view.profile, view.gates)
+        if reason is not None or linear.node.name in view.allowed_float:
             continue
         if not any(_sides(view, linear)):
             yield at(
@@ -68,7 +70,8 @@ def left_in_float(view: QdqView) -> Iterator[Finding]:
 def heads(view: QdqView) -> Iterator[Finding]:
     """QF015: errors of the last layer reach the result undiluted."""
     for linear in view.linears:
-        if is_head(view.floats, linear) and _sides(view, linear)[1]:
+        is_wanted = linear.node.name in view.included
+        if is_head(view.floats, linear) and _sides(view, linear)[1] and not is_wanted:
             yield at(
                 linear.node,
                 linear.weight,
@@ -82,7 +85,7 @@ def one_sided(view: QdqView) -> Iterator[Finding]:
     """QF016: integers on one side alone give a float product."""
     for linear in view.linears:
         has_input, has_weight = _sides(view, linear)
-        if has_weight and not has_input:
+        if has_weight and not has_input and linear.input not in view.allowed_float:
             yield at(
                 linear.node, linear.input, "QF016", "only the weight is quantized", advice="quantize the input as well"
             )

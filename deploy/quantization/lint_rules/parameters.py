@@ -53,7 +53,7 @@ def scales(view: QdqView) -> Iterator[Finding]:
 
 def element_types(view: QdqView) -> Iterator[Finding]:
     """QF009: TensorRT takes int8; x86 kernels are made for uint8."""
-    expected = view.profile.activation_dtype
+    expected = view.bits.activation_type(view.profile)
     for node in view.quantizers():
         _, zero_point = view.parameters(node)
         kind = "uint8" if zero_point is None else str(zero_point.dtype)
@@ -74,13 +74,14 @@ def stored_weights(view: QdqView) -> Iterator[Finding]:
         if node is None:
             continue
         stored = view.constant(node.input[0])
-        if stored is None or stored.dtype != np.int8:
+        expected = view.bits.weight_type()
+        if stored is None or stored.dtype != expected:
             kind = "float, quantized in the graph" if stored is None else str(stored.dtype)
             yield at(
                 linear.node,
                 linear.weight,
                 "QF014",
-                f"weight is stored as {kind}; expected int8",
+                f"weight is stored as {kind}; expected {expected}",
                 advice="store the integers and a DequantizeLinear only",
             )
 

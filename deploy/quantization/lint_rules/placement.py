@@ -13,7 +13,7 @@ from collections import Counter
 from collections.abc import Iterator
 
 from deploy.graphs.attention_pattern import nodes_before_softmax
-from deploy.graphs.graph_patterns import activation_after
+from deploy.graphs.graph_patterns import activation_after, residual_sums
 from deploy.quantization.lint_rules.finding import Finding, Rule, at
 from deploy.quantization.qdq_view import QdqView, is_activation_pair
 
@@ -31,8 +31,8 @@ def scores_and_mask(view: QdqView) -> Iterator[Finding]:
                 if pair is None or view.index.is_constant(name):
                     continue
                 source = view.index.producer(pair.input[0])
-                tensor = source.input[0] if source is not None else pair.input[0]
-                if tensor != allowed:
+                tensor = view.tensor_of(source) if source is not None else pair.input[0]
+                if tensor != allowed and tensor not in view.included:
                     yield at(
                         node,
                         tensor,
@@ -82,7 +82,8 @@ def both_operands(view: QdqView) -> Iterator[Finding]:
         if node.op_type != "MatMul" or len(view.index.dynamic_inputs(node)) != 2:
             continue
         integer = [name for name in node.input if view.dequantizer_of(name) is not None]
-        if len(integer) == 1:
+        is_wanted = any(view.index.before_moves(name) in view.allowed_float for name in node.input)
+        if len(integer) == 1 and not is_wanted:
             yield at(
                 node,
                 integer[0],
@@ -102,12 +103,17 @@ def feeds_a_product(view: QdqView) -> Iterator[Finding]:
     explained = {name for attention in view.attentions for name in nodes_before_softmax(view.floats, attention)}
     explained.update(filter(None, (activation_after(view.floats, linear.output) for linear in view.linears)))
     biased = {linear.output for linear in view.linears}
+    if view.profile.residual_adds == "on":
+        explained.update(residual_sums(view.floats, view.linears))
     for node in view.dequantizers():
         uses = view.index.after_moves(node.output[0])
         readers = [use.node.op_type for use in uses]
+        source = view.index.producer(node.input[0]) if is_activation_pair(view.index, node) else None
+        if source is not None and view.tensor_of(source) in view.included:
+            continue
         known = explained | (biased if view.index.is_constant(node.output[0]) else set())
         if not any(kind in _PRODUCTS for kind in readers) and not any(use.node.output[0] in known for use in uses):
-            what = "pair" if is_activation_pair(view.index, node) else "integer constant"
+            what = "pair" if source is not None else "integer constant"
             yield at(
                 node,
                 node.output[0],

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections import Counter
+from dataclasses import replace
 
 import numpy as np
 import onnx
 import onnxruntime
 import pytest
 
-from deploy.graphs.profiles import PROFILES, profile_named
+from deploy.graphs.profiles import PROFILES, Switch, profile_named
 from deploy.graphs.sites import find_sites, observed_tensors
 from tests.deploy.encoder_graph import EncoderRecipe, encoder, feeds, from_text
 
@@ -96,10 +97,64 @@ def test_a_written_out_gelu_is_one_site_after_it() -> None:
 
 def test_small_gemms_stay_float_where_the_profile_says_so() -> None:
     model = encoder(EncoderRecipe(gate="mlp"))
-    (left,) = find_sites(model, PROFILES["tensorrt"]).float_linears
+    (left,) = find_sites(model, replace(PROFILES["tensorrt"], gate_path="on")).float_linears
     assert left.node.output[0] == "gm_0"
     assert left.reason == "32x2 has a side below 16"
     assert find_sites(model, PROFILES["paper"]).float_linears == ()
+
+
+@pytest.mark.parametrize("profile", ["tensorrt", "ort"])
+@pytest.mark.parametrize("bmms", ["off", "on"])
+@pytest.mark.parametrize("residual_adds", ["off", "on"])
+def test_vanilla_clipped_and_gated_models_have_the_same_sites(
+    profile: str, bmms: Switch, residual_adds: Switch
+) -> None:
+    policy = replace(profile_named(profile), bmms=bmms, residual_adds=residual_adds)
+
+    def places(recipe: EncoderRecipe) -> list[tuple[str, list[tuple[str, int]]]]:
+        sites = find_sites(encoder(recipe), policy)
+        return [(site.tensor, [(use.node.output[0], use.slot) for use in site.readers]) for site in sites.activations]
+
+    vanilla = places(EncoderRecipe())
+    for recipe in (EncoderRecipe(softmax="folded"), EncoderRecipe(softmax="literal"), EncoderRecipe(gate="linear"),
+                   EncoderRecipe(gate="mlp", softmax="folded")):  # fmt: skip
+        assert places(recipe) == vanilla
+
+
+@pytest.mark.parametrize("gate", ["linear", "mlp"])
+def test_without_its_gate_path_the_paper_profile_takes_a_gated_model_as_a_vanilla_one(gate: str) -> None:
+    off = replace(PROFILES["paper"], gate_path="off")
+    gated, vanilla = (find_sites(encoder(EncoderRecipe(gate=kind)), off) for kind in (gate, "none"))
+    assert [site.tensor for site in gated.activations] == [site.tensor for site in vanilla.activations]
+    assert [site.tensor for site in gated.weights] == [site.tensor for site in vanilla.weights]
+    assert {left.reason for left in gated.float_linears} == {"it makes gates, and the gate path is off"}
+
+
+def test_products_of_activations_read_integers_on_both_sides_where_bmms_are_on() -> None:
+    sites = find_sites(encoder(EncoderRecipe(mask="scaled")), replace(PROFILES["tensorrt"], bmms="on"))
+    operands = {site.tensor: (site.measured, site.kind) for site in sites.activations}
+    assert operands["qt_0"] == ("q_0", "linear_output")
+    assert operands["kt_0"] == ("k_0", "linear_output")
+    assert operands["vt_0"] == ("v_0", "linear_output")
+    assert operands["prob_0"] == ("prob_0", "probabilities")
+    assert "scaled_0" not in operands
+
+
+def test_residual_sums_share_the_integers_of_the_linear_layers_beside_them() -> None:
+    sites = find_sites(encoder(), replace(PROFILES["tensorrt"], residual_adds="on"))
+    readers = {site.tensor: [use.node.output[0] for use in site.readers] for site in sites.activations}
+    assert readers["x"] == ["qm_0", "km_0", "vm_0", "r1_0"]
+    assert readers["o_0"] == ["r1_0"]
+    assert readers["n1_0"] == ["f1m_0", "r2_0"]
+    assert readers["f2_0"] == ["r2_0"]
+
+
+def test_switched_off_products_and_sums_of_the_paper_profile_read_floats() -> None:
+    off = find_sites(encoder(), replace(PROFILES["paper"], bmms="off", residual_adds="off"))
+    readers = {site.tensor: {use.node.output[0] for use in site.readers} for site in off.activations}
+    assert not {"q_0", "k_0", "v_0", "prob_0", "o_0", "f2_0"} & set(readers)
+    assert readers["x"] == {"qm_0", "km_0", "vm_0"}
+    assert readers["r1_0"] == {"n1_0"}
 
 
 @pytest.mark.parametrize("profile", PROFILES)
@@ -123,8 +178,11 @@ def test_weights_of_the_paper_profile_include_tables_and_gains() -> None:
 def test_observed_tensors_are_the_union_over_profiles_in_graph_order() -> None:
     model = encoder(EncoderRecipe(gate="mlp", softmax="literal", num_layers=2))
     observed = [tensor.name for tensor in observed_tensors(model)]
-    wanted = {site.tensor for profile in PROFILES.values() for site in find_sites(model, profile).activations}
-    assert set(observed) == wanted
+    for profile in PROFILES.values():
+        for switch in ("off", "on"):
+            policy = replace(profile, bmms=switch, residual_adds=switch, gate_path=switch)
+            assert {site.measured for site in find_sites(model, policy).activations} <= set(observed)
+    assert set(observed) == {site.tensor for site in find_sites(model, PROFILES["paper"]).activations}
     order = [name for node in model.graph.node for name in node.output]
     assert observed == sorted(observed, key=order.index)
 

@@ -8,6 +8,7 @@ import onnx
 import pytest
 
 from deploy.graphs.profiles import PROFILES, ProfileName
+from deploy.graphs.site_choice import SiteChoice
 from deploy.quantization.lint import lint, lint_model
 from deploy.quantization.lint_rules.finding import Finding
 from deploy.quantization.quantize import quantize
@@ -152,7 +153,7 @@ def test_every_weight_method_is_clean(tmp_path: Path, weights: str) -> None:
 
 def test_what_the_user_excluded_is_no_finding(tmp_path: Path) -> None:
     path, cache = calibrated(tmp_path)
-    quantize(path, cache, tmp_path / "q.onnx", exclude=["w0_w2", "ctx_0"])
+    quantize(path, cache, tmp_path / "q.onnx", choice=SiteChoice(exclude=("w0_w2", "ctx_0")))
     assert lint(tmp_path / "q.onnx", "tensorrt") == []
 
 

@@ -15,6 +15,7 @@ from onnx.reference import ReferenceEvaluator
 
 from deploy.graphs.graph_info import GraphInfo, read_info
 from deploy.graphs.model_hash import model_sha256
+from deploy.graphs.site_choice import SiteChoice
 from deploy.quantization.quantize import WeightRanges, quantize
 from deploy.quantization.weights import quantize_weight
 from tests.deploy.calibrated import calibrated, quantized, run_literally
@@ -160,7 +161,17 @@ def test_one_weight_shared_by_two_layers_is_stored_once(tmp_path: Path) -> None:
 def test_excluding_a_layer_keeps_both_of_its_sides_float(tmp_path: Path) -> None:
     path, cache = calibrated(tmp_path)
     name = next(node.name for node in encoder().graph.node if node.output[0] == "f2m_0")
-    summary = quantize(path, cache, tmp_path / "q.onnx", exclude=[name, "w0_kw"])
+    summary = quantize(
+        path,
+        cache,
+        tmp_path / "q.onnx",
+        choice=SiteChoice(
+            exclude=(
+                name,
+                "w0_kw",
+            )
+        ),
+    )
     model = onnx.load(tmp_path / "q.onnx")
     by_output = {node.output[0]: list(node.input) for node in model.graph.node}
     assert by_output["f2m_0"] == ["act_0", "w0_w2"]
@@ -172,7 +183,7 @@ def test_excluding_a_layer_keeps_both_of_its_sides_float(tmp_path: Path) -> None
 
 def test_excluding_a_tensor_keeps_the_layers_that_read_it_float(tmp_path: Path) -> None:
     path, cache = calibrated(tmp_path)
-    quantize(path, cache, tmp_path / "q.onnx", exclude=["x"])
+    quantize(path, cache, tmp_path / "q.onnx", choice=SiteChoice(exclude=("x",)))
     by_output = {node.output[0]: list(node.input) for node in onnx.load(tmp_path / "q.onnx").graph.node}
     assert by_output["qm_0"] == ["x", "w0_qw"]
     assert by_output["om_0"] == ["ctx_0/dequantized", "w0_ow/dequantized"]
@@ -183,7 +194,7 @@ def test_a_pattern_that_matches_nothing_is_refused(tmp_path: Path) -> None:
     with pytest.raises(
         ValueError, match=r"exclude pattern 'layer\.7\*' matches nothing; \d+ names exist, such as act_0"
     ):
-        quantize(path, cache, tmp_path / "q.onnx", exclude=["layer.7*"])
+        quantize(path, cache, tmp_path / "q.onnx", choice=SiteChoice(exclude=("layer.7*",)))
     assert not (tmp_path / "q.onnx").exists()
 
 
@@ -263,6 +274,6 @@ def test_the_summary_counts_sites_and_bytes(tmp_path: Path) -> None:
     summary = quantize(path, cache, tmp_path / "q.onnx")
     assert summary.activations == {"layernorm_output": 2, "context": 1, "activation_output": 1}
     assert summary.weights == {"linear": 6}
-    assert list(summary.float_linears.values()) == ["32x2 has a side below 16"]
+    assert list(summary.float_linears.values()) == ["it makes gates, and the gate path is off"]
     assert summary.quantized_bytes == (tmp_path / "q.onnx").stat().st_size < summary.float_bytes
     assert GraphInfo.read(onnx.load(tmp_path / "q.onnx"), name="q").profile == summary.profile
