@@ -107,9 +107,5 @@ def _duration(duration: Duration) -> dict[str, int]:
 
 def index_entry(entry: IndexEntry) -> dict[str, str]:
     """A line of the repository index."""
-    return {
-        "name": entry.name,
-        "version": entry.version,
-        "state": "READY" if entry.ready else "UNAVAILABLE",
-        "reason": entry.reason,
-    }
+    line = {"name": entry.name, "version": entry.version, "state": "READY" if entry.ready else "UNAVAILABLE"}
+    return line | ({"reason": entry.reason} if entry.reason else {})

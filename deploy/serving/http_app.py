@@ -90,9 +90,10 @@ class HttpApp:
         request.allow("GET")
         if verb == "ready":
             return (200 if self._state.is_model_ready(name, version) else 400), [], b""
-        model = repository.find(name, version)
         if verb == "stats":
-            return _json({"model_stats": [model_statistics(model)]})
+            models = self._state.counted(name, version)
+            return _json({"model_stats": [model_statistics(model) for model in models]})
+        model = repository.find(name, version)
         if verb == "config":
             return _json(model_config(model, repository.settings.batching, repository.settings.instances))
         return _json(model_metadata(model))
@@ -112,15 +113,14 @@ class HttpApp:
         body = await request.body(state.settings)
         document = read_json(body) if body.strip() else {}
         if parts == ["index"]:
-            ready_only = document.get("ready") is True
+            if not isinstance(ready_only := document.get("ready", False), bool):
+                raise invalid(f"'ready' is {ready_only!r:.40}; expected true or false")
             return _json([index_entry(entry) for entry in state.repository.index() if entry.ready or not ready_only])
         _, name, verb = parts
         if verb == "unload":
             state.unload(name)
-        elif document.get("parameters"):
-            raise invalid("a model is loaded as the server was started with it; parameters are not taken")
         else:
-            await state.load(name)
+            await state.load(name, with_parameters=bool(document.get("parameters")))
         return 200, [], b""
 
 

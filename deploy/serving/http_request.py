@@ -65,7 +65,8 @@ class HttpRequest:
         if encoding == b"identity":
             return body
         if encoding not in (b"gzip", b"deflate"):
-            raise invalid(f"content-encoding is '{encoding.decode('latin-1'):.40}'; expected gzip or deflate")
+            message = f"content-encoding is '{encoding.decode('latin-1'):.40}'; expected gzip or deflate"
+            raise RequestFaultError(Fault.UNSUPPORTED, message)
         if len(body) <= _INLINE_BYTES:
             return _decompressed(body, cap)
         return await asyncio.get_running_loop().run_in_executor(None, _decompressed, body, cap)

@@ -42,8 +42,8 @@ class ModelRepository:
 
     @property
     def is_loaded(self) -> bool:
-        """Whether there is something to serve."""
-        return self._current is not None
+        """Whether the first load is done; what was unloaded since does not matter."""
+        return bool(self._known)
 
     @property
     def notes(self) -> list[str]:
@@ -126,12 +126,7 @@ class ModelRepository:
                 self._retire(previous)
 
     def unload(self, name: str) -> None:
-        """Stop serving a model; what it has begun is answered.
-
-        Raises:
-            RequestFaultError: no such name.
-        """
-        self._check_known(name)
+        """Stop serving a model; what it has begun is answered."""
         self._hidden.add(name)
         if self._current is not None and not self.models():
             previous, self._current = self._current, None

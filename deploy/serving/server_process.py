@@ -10,6 +10,7 @@ import signal
 import socket
 import time
 from collections.abc import Callable, Iterator
+from typing import Any
 
 from deploy.serving.http_app import HttpApp
 from deploy.serving.loading import ModelSettings
@@ -66,6 +67,7 @@ async def _serve(model: ModelSettings, settings: ServerSettings, version: str, t
     listener = _listen(settings.host, settings.http_port)
     server = _Uvicorn(_uvicorn_config(HttpApp(state), settings))
     serving = asyncio.create_task(server.serve(sockets=[listener]))
+    grpc_server, grpc_note = None, ""
     reloads: set[asyncio.Task[None]] = set()
 
     def ask_to_stop(*, drain: bool) -> None:
@@ -83,6 +85,9 @@ async def _serve(model: ModelSettings, settings: ServerSettings, version: str, t
     loop.add_signal_handler(signal.SIGINT, lambda: ask_to_stop(drain=False))
     loop.add_signal_handler(signal.SIGHUP, ask_to_reload)
     try:
+        if settings.grpc_port is not None:
+            grpc_server, grpc_port = await _start_grpc(state)
+            grpc_note = f" and grpc {settings.host}:{grpc_port}"
         loading = asyncio.create_task(repository.load())
         stopping = asyncio.create_task(stop.wait())
         await asyncio.wait({loading, stopping}, return_when=asyncio.FIRST_COMPLETED)
@@ -91,7 +96,7 @@ async def _serve(model: ModelSettings, settings: ServerSettings, version: str, t
             for note in repository.notes:
                 tell(note)
             host = f"[{settings.host}]" if ":" in settings.host else settings.host
-            tell(f"ready: http://{host}:{listener.getsockname()[1]}")
+            tell(f"ready: http://{host}:{listener.getsockname()[1]}{grpc_note}")
             await stopping
             state.is_draining = True
             await _drain(state, hurry, tell)
@@ -99,8 +104,16 @@ async def _serve(model: ModelSettings, settings: ServerSettings, version: str, t
             loading.cancel()
     finally:
         server.should_exit = True
+        if grpc_server is not None:
+            await grpc_server.stop(settings.drain_timeout)
         await serving
         await repository.close()
+
+
+async def _start_grpc(state: ServerState) -> tuple[Any, int]:
+    from deploy.serving.grpc_service import start_grpc  # noqa: PLC0415 - only where gRPC is asked for
+
+    return await start_grpc(state)
 
 
 async def _drain(state: ServerState, hurry: asyncio.Event, tell: Tell) -> None:

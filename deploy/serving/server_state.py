@@ -6,9 +6,10 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from deploy.serving.faults import Fault, RequestFaultError
+from deploy.serving.faults import Fault, RequestFaultError, invalid
 from deploy.serving.inference_messages import InferAnswer, InferRequest
 from deploy.serving.model_repository import ModelRepository
+from deploy.serving.served_model import ServedModel
 from deploy.serving.server_settings import ServerSettings
 
 
@@ -66,23 +67,38 @@ class ServerState:
         with self.repository.using(name, version) as model:
             return await model.infer(request)
 
-    async def load(self, name: str) -> None:
+    def counted(self, name: str, version: str) -> list[ServedModel]:
+        """Models whose statistics a client asks for; all where it names none.
+
+        Raises:
+            RequestFaultError: no such model; INVALID, which is Triton's answer here.
+        """
+        if not name:
+            return self.repository.models()
+        try:
+            return [self.repository.find(name, version)]
+        except RequestFaultError as error:
+            raise RequestFaultError(Fault.INVALID, str(error)) from error
+
+    async def load(self, name: str, *, with_parameters: bool) -> None:
         """Load a model again at a client's wish.
 
         Raises:
-            RequestFaultError: not allowed, unknown, or it cannot be served.
+            RequestFaultError: not allowed, unknown, with parameters, or it cannot be served.
         """
         self._check_control()
+        if with_parameters:
+            raise invalid("a model is loaded as the server was started with it; parameters are not taken")
         try:
             await self.repository.load(name)
         except (ValueError, OSError, ImportError) as error:
             raise RequestFaultError(Fault.INVALID, f"failed to load '{name}': {error}") from error
 
     def unload(self, name: str) -> None:
-        """Unload a model at a client's wish.
+        """Unload a model at a client's wish; one that nobody knows is unloaded already, says Triton too.
 
         Raises:
-            RequestFaultError: not allowed, or unknown.
+            RequestFaultError: not allowed.
         """
         self._check_control()
         self.repository.unload(name)

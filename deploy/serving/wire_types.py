@@ -109,10 +109,15 @@ def _strings_from_raw(name: str, shape: tuple[int, ...], data: bytes | memoryvie
             raise invalid(f"input '{name}' ends within string {len(elements)}, which should have {size} bytes")
         elements.append(bytes(view[place : place + size]))
         place += size
-    return _strings(name, shape, elements)
+    return strings(name, shape, elements)
 
 
-def _strings(name: str, shape: tuple[int, ...], elements: Sequence[bytes]) -> np.ndarray:
+def strings(name: str, shape: tuple[int, ...], elements: Sequence[bytes]) -> np.ndarray:
+    """A BYTES tensor of its elements.
+
+    Raises:
+        RequestFaultError: more or fewer of them than the shape needs.
+    """
     if len(elements) != math.prod(shape):
         raise invalid(f"input '{name}' holds {len(elements)} strings; shape {list(shape)} needs {math.prod(shape)}")
     array = np.empty(len(elements), np.object_)
@@ -136,7 +141,7 @@ def from_json(name: str, datatype: str, shape: tuple[int, ...], data: object) ->
     if not isinstance(data, list):
         raise invalid(f"input '{name}' has data that is no list: {data!r:.40}")
     if datatype == BYTES:
-        return _strings(name, shape, _text_elements(name, data))
+        return strings(name, shape, _text_elements(name, data))
     if datatype == "FP16":
         raise invalid(f"input '{name}' is FP16, which has no JSON form; send it as binary data")
     try:

@@ -21,7 +21,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def server(folder: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
     """Our server."""
     log = tmp_path_factory.mktemp("log") / "server.log"
-    with running(folder, log=log) as started:
+    with running(folder, "--grpc-port", "0", log=log) as started:
         yield started
 
 
