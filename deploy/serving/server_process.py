@@ -25,7 +25,6 @@ try:
 except ImportError as error:
     raise ImportError(f"{error.name} is not installed: pip install 'quietformer[serve]'") from error
 
-_log = logging.getLogger(__name__)
 _POLL_SECONDS = 0.05
 Tell = Callable[[str], None]
 
@@ -56,6 +55,7 @@ def run_server(model: ModelSettings, settings: ServerSettings, *, version: str, 
         ImportError: a runtime is not installed.
     """
     _raise_file_limit()
+    logging.getLogger("uvicorn.error").setLevel(logging.ERROR)  # its warnings are about what clients sent
     with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
         runner.run(_serve(model, settings, version, tell))
 

@@ -48,7 +48,9 @@ async def batching(model: Doubler, **settings: Any) -> AsyncIterator[Batcher]:
         await batcher.close()
 
 
-def ask(batcher: Batcher, value: int, *, rows: int = 1, length: int = 3, timeout: float | None = None) -> Any:
+def ask(
+    batcher: Batcher, value: int, *, rows: int = 1, length: int = 3, timeout: float | None = None
+) -> asyncio.Future[Ran]:
     x = np.full((rows, length), value)
     return asyncio.ensure_future(batcher.submit({"x": x}, rows=rows, kind=4, length=4, timeout=timeout))
 
@@ -58,11 +60,11 @@ async def hold(model: Doubler, batcher: Batcher) -> asyncio.Future[Ran]:
     model.free.clear()
     first = ask(batcher, 0)
     await asyncio.sleep(0.02)
-    return first  # type: ignore[no-any-return]
+    return first
 
 
 def run(story: Callable[[], Awaitable[None]]) -> None:
-    asyncio.run(asyncio.wait_for(story(), 20))  # type: ignore[arg-type]
+    asyncio.run(asyncio.wait_for(story(), 20))
 
 
 def test_a_request_that_finds_the_model_idle_starts_alone_and_at_once() -> None:

@@ -5,8 +5,6 @@ from __future__ import annotations
 import json
 import signal
 import socket
-import subprocess
-import sys
 import threading
 import time
 from collections import Counter
@@ -16,10 +14,12 @@ from typing import Any
 import numpy as np
 import pytest
 import tritonclient.http as triton
+from typer.testing import CliRunner
 
+from quietformer.cli import app
 from tests.deploy.encoder_graph import feeds
 from tests.deploy.serving.conformance_cases import INFER, MODEL, OUTPUT, VOCABULARY, infer_body
-from tests.deploy.serving.served_model import ROOT, Server, Target, running, start, write_model
+from tests.deploy.serving.served_model import Server, Target, running, start, write_model
 
 
 def answers(target: Target) -> bool:
@@ -237,9 +237,8 @@ def test_a_wrong_start_ends_with_two_and_one_line(
     folder: Path, tmp_path: Path, arguments: tuple[str, ...], message: str
 ) -> None:
     made = [text.format(folder=folder, empty=tmp_path) for text in arguments]
-    command = [sys.executable, "-m", "quietformer", "serve", *made, "--port", "0"]
-    done = subprocess.run(command, capture_output=True, text=True, cwd=ROOT, timeout=60, check=False)
-    assert done.returncode == 2
+    done = CliRunner().invoke(app, ["serve", *made, "--port", "0"])
+    assert done.exit_code == 2
     assert message in done.stderr
     assert len(done.stderr.strip().splitlines()) <= 2
 
