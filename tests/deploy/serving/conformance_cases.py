@@ -84,9 +84,11 @@ def binary_request(
     return body[: len(body) - cut] + extra, len(head)
 
 
-def _binary(name: str, status: int, *, length: Any = None, triton_status: int | None = None, **changes: Any) -> Case:
+def _binary(
+    name: str, status: int, *, stated_head: Any = None, triton_status: int | None = None, **changes: Any
+) -> Case:
     body, head = binary_request(**changes)
-    headers = {LENGTH: str(head if length is None else length), "Content-Type": "application/octet-stream"}
+    headers = {LENGTH: str(head if stated_head is None else stated_head), "Content-Type": "application/octet-stream"}
     return Case(
         name=name, path=INFER, status=status, triton_status=triton_status, body=body, headers=headers
     )  # fmt: skip
@@ -154,6 +156,7 @@ GOOD = (
          status=200),
     _binary("binary", 200),
     _binary("binary with an id", 200, id="abc"),
+    _binary("binary of a length that needs no padding", 200, length=8),
     _binary("binary in, JSON out", 200, outputs=[{"name": OUTPUT, "parameters": {"binary_data": False}}]),
     _binary("binary in and out", 200, parameters={"binary_data_output": True}),
 )  # fmt: skip
@@ -214,10 +217,10 @@ BAD = (
     _binary("bytes after the last tensor", 400, extra=b"12345678"),
     _binary("binary size that the shape contradicts", 400, stated=72),
     _binary("negative binary size", 400, stated=-8, triton_status=500),
-    _binary("header length beyond the body", 400, length=10**6),
-    _binary("header length too short", 400, length=20, triton_status=500),
-    _binary("header length that is no number", 400, length="many"),
-    _binary("negative header length", 400, length=-5),
+    _binary("header length beyond the body", 400, stated_head=10**6),
+    _binary("header length too short", 400, stated_head=20, triton_status=500),
+    _binary("header length that is no number", 400, stated_head="many"),
+    _binary("negative header length", 400, stated_head=-5),
     Case(name="loading where it is not allowed", path=f"/v2/repository/models/{MODEL}/load", status=503),
     Case(name="unloading where it is not allowed", path=f"/v2/repository/models/{MODEL}/unload", status=503),
     Case(name="oversized body", path=INFER, body=b" " * (65 << 20), status=413, triton_status=500),
