@@ -33,11 +33,17 @@ EXTRAS = {
     "tritonclient": "serve",
 }
 """Extra by import name."""
+_NOT_IN_A_RUNTIME_IMAGE = ("calibration_data", "export", "train")
+"""Packages of quietformer beside ``quietformer`` and ``deploy``."""
 
 
 def describe_import_error(error: ImportError) -> str:
-    """The error's message, with the extra where the interpreter itself complained about an optional package."""
+    """The error's message, with the extra or the image where the interpreter itself complained about a package."""
     package = (error.name or "").partition(".")[0]
+    if isinstance(error, ModuleNotFoundError) and package in _NOT_IN_A_RUNTIME_IMAGE:
+        return (
+            f"this needs package '{package}' of quietformer, which a runtime image leaves out: use the training image"
+        )
     if isinstance(error, ModuleNotFoundError) and package in EXTRAS:
         return f"{package} is not installed: pip install 'quietformer[{EXTRAS[package]}]'"
     return str(error)

@@ -7,6 +7,8 @@ from typing import Annotated
 
 import typer
 
+from quietformer import __version__
+
 
 def serve(
     artifact: Annotated[
@@ -54,7 +56,6 @@ def serve(
     """
     import logging
     import sys
-    from importlib.metadata import version
 
     from deploy.serving.artifact_choice import served_name
     from deploy.serving.batcher import BatchingSettings
@@ -92,4 +93,4 @@ def serve(
         allow_model_control=allow_model_control,
         access_log=access_log,
     )
-    run_server(model, settings, version=version("quietformer"), tell=say)
+    run_server(model, settings, version=__version__, tell=say)
