@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import json
+import resource
 import signal
 import socket
 import threading
 import time
 from collections import Counter
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -177,9 +179,21 @@ def test_poisoned_requests_fail_alone_of_750_innocent_ones(server: Server) -> No
     assert refused > 10
 
 
-def test_idle_connections_and_slow_senders_do_not_stop_others(server: Server) -> None:
+@pytest.fixture
+def many_files() -> Iterator[None]:
+    """Room for thousands of connections in this process."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if hard < 3_000:
+        pytest.skip(f"a process may open {hard} files")
+    resource.setrlimit(resource.RLIMIT_NOFILE, (max(soft, 3_000), hard))
+    yield
+    resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+
+
+@pytest.mark.usefixtures("many_files")
+def test_2000_idle_connections_and_slow_senders_do_not_stop_others(server: Server) -> None:
     host, _, port = server.target.address.partition(":")
-    idle = [socket.create_connection((host, int(port))) for _ in range(300)]
+    idle = [socket.create_connection((host, int(port))) for _ in range(2_000)]
     slow = [socket.create_connection((host, int(port))) for _ in range(50)]
     body = infer_body()
     head = f"POST {INFER} HTTP/1.1\r\nHost: x\r\nContent-Length: {len(body)}\r\n\r\n".encode()
