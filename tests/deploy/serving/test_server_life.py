@@ -20,7 +20,7 @@ from typer.testing import CliRunner
 
 from quietformer.cli import app
 from tests.deploy.encoder_graph import feeds
-from tests.deploy.serving.conformance_cases import INFER, MODEL, OUTPUT, VOCABULARY, infer_body
+from tests.deploy.serving.conformance_cases import INFER, INPUTS, MODEL, OUTPUT, VOCABULARY, infer_body, json_input
 from tests.deploy.serving.served_model import Server, Target, running, start, write_model
 
 
@@ -177,6 +177,23 @@ def test_poisoned_requests_fail_alone_of_750_innocent_ones(server: Server) -> No
             refused += server.target.ask("POST", INFER, poison)[0] == 400
     assert set(load.statuses) == {"200"}
     assert refused > 10
+
+
+def test_a_full_queue_is_answered_with_503_and_recovers(folder: Path, tmp_path: Path) -> None:
+    options = ("--max-queue-size", "1", "--max-batch-size", "1")
+    with running(folder, *options, log=tmp_path / "log") as server:
+        with Load(server.target, clients=8) as load:
+            wait_until(lambda: load.statuses["503"] > 0 and load.statuses["200"] > 20)
+        assert set(load.statuses) == {"200", "503"}
+        assert (
+            server.target.ask("POST", INFER, infer_body([json_input(name, rows=1, value=0) for name in INPUTS]))[0]
+            == 200
+        )
+        metrics = server.target.ask("GET", "/metrics")[2].decode()
+        assert (
+            f'nv_inference_request_failure{{model="{MODEL}",version="1",reason="REJECTED"}} {load.statuses["503"]}'
+            in metrics
+        )
 
 
 @pytest.fixture
