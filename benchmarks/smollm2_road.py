@@ -2,15 +2,17 @@
 
 Example: python benchmarks/smollm2_road.py --calibration wikipedia/train-00.txt.zst --evaluation wikitext2/test.txt.zst --out road.json
 
-Rows: the original; with a stored prefix, chosen among candidates by the largest value of the stream; equalized; with compensated
-rounding. Integers are simulated: profile 'tensorrt' (inputs and weights of all linear layers but the head), one scale per tensor, min-max.
-Calibration texts must not be those of the evaluation.
+Rows: the original; with a stored prefix, chosen among candidates by the largest value of the stream; with a rotated stream; equalized; with
+compensated rounding. Integers are simulated: profile 'tensorrt' (inputs and weights of all linear layers but the head), one scale per tensor,
+min-max. Calibration texts must not be those of the evaluation. The model of each row is kept beside the JSON file, so a killed run goes on after
+its last finished row.
 """
 
 from __future__ import annotations
 
 import argparse
 import json
+import shutil
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -24,7 +26,7 @@ from deploy.data.text_data import read_texts
 from deploy.files import write_atomically
 from train.attention.settings import AttentionSettings
 from train.batches.text_batches import Batch
-from train.checkpoints.checkpoint import load
+from train.checkpoints.checkpoint import load, save
 from train.checkpoints.checkpoint_location import resolve_checkpoint
 from train.checkpoints.tokenizer_file import tokenizer_file
 from train.conversion.convert import convert
@@ -32,6 +34,7 @@ from train.conversion.prefix_tokens import store_prefix, try_prefixes
 from train.objectives.causal_lm import CausalLm
 from train.simulation.fake_quant import simulated
 from train.weights.equalization import equalize
+from train.weights.rotation import rotate
 from train.weights.weight_rounding import round_weights
 
 _CANDIDATES = ("\n", ".\n", "<|im_start|>", "<|im_start|>\n")
@@ -46,25 +49,31 @@ def main() -> None:
         tokenizer = Tokenizer.from_file(str(file))
     calibration = _windows(tokenizer, arguments.calibration, arguments.calibration_windows, arguments.window)
     evaluation = _windows(tokenizer, arguments.evaluation, arguments.windows, arguments.window, measured=True)
-    model = load(folder)
-    convert(model, AttentionSettings())
-    rows: list[dict[str, Any]] = []
-
-    def measure(road: str, work: Callable[[], Any]) -> None:
+    steps: dict[str, Callable[[PreTrainedModel], Any]] = {
+        "original": lambda _: None,
+        "prefix": lambda model: _store_best_prefix(model, tokenizer, calibration),
+        "rotated": rotate,
+        "equalized": lambda model: {name: choice.candidate for name, choice in equalize(model, calibration).items()},
+        "rounded": lambda model: {name: row.compensated for name, row in round_weights(model, calibration).items()},
+    }
+    rows: list[dict[str, Any]] = json.loads(arguments.out.read_text("utf-8")) if arguments.out.is_file() else []
+    kept = {road: arguments.out.with_suffix(f".{road}.model") for road in steps}
+    model = load(kept[rows[-1]["road"]] if rows else folder)
+    if not rows:
+        convert(model, AttentionSettings())
+    for road in list(steps)[len(rows) :]:
         start = time.perf_counter()
-        detail = work()
+        detail = steps[road](model)
         seconds = time.perf_counter() - start
         row = {"road": road, "seconds": round(seconds, 1), "detail": detail, "float": _perplexity(model, evaluation)}
         with simulated(model, calibration, profile="tensorrt", method="minmax"):
             row["w8a8"] = _perplexity(model, evaluation)
+        save(model, kept[road], source=None, force=True)
         rows.append(row)
-        print(f"{road}: float {row['float']:.2f}, W8A8 {row['w8a8']:.2f} ({seconds:.0f} s of work)", flush=True)
         write_atomically(arguments.out, json.dumps(rows, indent=1) + "\n")
-
-    measure("original", lambda: None)
-    measure("prefix", lambda: _store_best_prefix(model, tokenizer, calibration))
-    measure("equalized", lambda: {name: choice.candidate for name, choice in equalize(model, calibration).items()})
-    measure("rounded", lambda: {name: weight.compensated for name, weight in round_weights(model, calibration).items()})
+        for earlier in rows[:-1]:
+            shutil.rmtree(kept[earlier["road"]], ignore_errors=True)
+        print(f"{road}: float {row['float']:.2f}, W8A8 {row['w8a8']:.2f} ({seconds:.0f} s of work)", flush=True)
 
 
 def _store_best_prefix(model: PreTrainedModel, tokenizer: Tokenizer, batches: list[Batch]) -> dict[str, float]:
@@ -96,7 +105,7 @@ def _arguments() -> argparse.Namespace:
         "--calibration", type=Path, required=True, help="texts that ranges, scales and rounding are made from"
     )
     parser.add_argument("--evaluation", type=Path, required=True, help="texts whose perplexity is told")
-    parser.add_argument("--calibration-windows", type=int, default=32)
+    parser.add_argument("--calibration-windows", type=int, default=8)
     parser.add_argument("--windows", type=int, default=8)
     parser.add_argument("--window", type=int, default=512, help="tokens of a window")
     parser.add_argument("--out", type=Path, required=True)

@@ -1,6 +1,6 @@
 """Retrofit: distil a converted model from its float original until it survives integers.
 
-The student starts as the teacher (converted, so its outputs are the same), learns on plain text with no labels, and is judged
+The student starts as the teacher (converted, so its outputs are the same), learns on plain text or images with no labels, and is judged
 during the run by what it is for: its simulated integer model against the teacher's float outputs on held-out rows. The best state
 by that judgement is kept, the start included, so a retrofit never ends worse than it began.
 """
@@ -12,29 +12,27 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, cast
 
-import numpy as np
 import torch
 from accelerate import Accelerator
 from transformers import PreTrainedModel
 
-from train.batches.text_batches import Batch, TextBatches, TokenRow, check_rows, rows_sha256, sequential_batches
-from train.checkpoints.checkpoint_files import positions_of
+from train.batches.text_batches import Batch
 from train.families.known_families import hidden_size_of
+from train.loop.optimizer_update import Objective
 from train.loop.progress import Evaluation, TrainingProgress
 from train.loop.training_loop import default_accelerator, run_training
 from train.loop.training_run import AfterUpdate
 from train.loop.training_state import tensors_sha256
 from train.objectives.agreement import HeldOutRows
 from train.objectives.distillation import Distillation
+from train.objectives.logit_distillation import HeldOutLogits, LogitDistillation
 from train.objectives.penalty import PenaltySettings
 from train.observation.named_tensors import named_tensors
+from train.retrofit_data import RetrofitData
 from train.retrofit_settings import RetrofitSettings
 from train.simulation.fake_quant import simulated
 from train.simulation.quantization_aware import QuantizationAware
 from train.weights.weight_limit import WeightLimit
-
-_EVALUATION_BATCH = 32
-_FEWEST_EVALUATION_ROWS = 3  # two similarities at least, or nothing correlates
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -48,10 +46,11 @@ class RetrofitResult:
     best_step: int
     """Updates after which the best evaluation was made; 0 is the untouched student."""
     best_score: float
-    """Pearson correlation of the integer model's similarities with the teacher's."""
+    """Pearson correlation of the integer model's similarities with the teacher's; with objective ``logits`` the negative divergence."""
     history: list[dict[str, float]]
-    """One entry per evaluation: ``step``, ``score``, and the figures of :class:`train.objectives.agreement.HeldOutRows` for the simulated
-    integer model (``quantized_…``) and the float student (``float_…``)."""
+    """One entry per evaluation: ``step``, ``score``, and the figures of :class:`train.objectives.agreement.HeldOutRows` or
+    :class:`train.objectives.logit_distillation.HeldOutLogits` for the simulated integer model (``quantized_…``) and the float student
+    (``float_…``)."""
     seconds: float
     """Wall-clock time."""
 
@@ -63,33 +62,31 @@ class RetrofitResult:
 def retrofit(
     teacher: PreTrainedModel,
     student: PreTrainedModel,
-    token_rows: Sequence[TokenRow],
+    data: RetrofitData,
     settings: RetrofitSettings,
     out_dir: Path,
     *,
-    evaluation_rows: Sequence[TokenRow],
     progress: TrainingProgress | None = None,
     accelerator: Accelerator | None = None,
 ) -> RetrofitResult:
     """Train ``student`` in place; a run that was stopped resumes from ``out_dir``.
 
-    Only the trunk is trained and compared (``base_model``): heads read hidden states, which stay the teacher's.
+    With objective ``hidden`` only the trunk is trained and compared (``base_model``): heads read hidden states, which stay the teacher's.
 
     Args:
         teacher: float original, left as it is, moved to the accelerator's device.
-        student: the same model converted by :func:`train.conversion.convert.convert`; vanilla settings make the arms without gates.
-        token_rows: training texts as 1-D arrays of ids, special tokens included, each at most ``max_length`` long.
+        student: the same model converted by :func:`train.conversion.convert.convert`, and prepared
+            (:mod:`train.retrofit_preparation`) where the settings say so; vanilla settings make the arms without gates.
+        data: from :func:`train.retrofit_data.text_data` or :func:`train.retrofit_data.image_data`.
         settings: see :class:`train.retrofit_settings.RetrofitSettings`.
         out_dir: gets ``log.jsonl`` and ``checkpoints/``.
-        evaluation_rows: held-out texts in the same form, at least 3; 64 to 128 are enough.
         progress: callbacks on the main process.
         accelerator: an existing one; by default :func:`train.loop.training_loop.default_accelerator`.
 
     Raises:
-        ValueError: rows are unusable or too few, longer than the model's positions, teacher and student do not fit each
-            other, the run in ``out_dir`` is another one, or the loss is no longer finite.
+        ValueError: teacher and student do not fit each other, there is no head to distil, the run in ``out_dir`` is another one, or the loss
+            is no longer finite.
     """
-    _check_rows(teacher, token_rows, evaluation_rows, max_length=settings.max_length)
     if hidden_size_of(teacher) != hidden_size_of(student):
         raise ValueError(
             f"the teacher's hidden states have {hidden_size_of(teacher)} features, "
@@ -97,60 +94,38 @@ def retrofit(
         )
     loop_settings = settings.loop_settings()
     accelerator = accelerator or default_accelerator(loop_settings)
-    pad_id = student.config.pad_token_id or 0
-    float_trunk, trunk = cast("PreTrainedModel", teacher.base_model), cast("PreTrainedModel", student.base_model)
-    float_trunk.to(accelerator.device).eval()
-    trunk.to(accelerator.device)
-    calibration = sequential_batches(
-        _sample(token_rows, settings.calibration_rows, seed=settings.seed),
-        batch_size=settings.batch_size,
-        pad_id=pad_id,
-    )
-    by_length = sorted(evaluation_rows, key=len)
-    held_out = HeldOutRows(
-        float_trunk,
-        sequential_batches(by_length, batch_size=_EVALUATION_BATCH, pad_id=pad_id),
-        device=accelerator.device,
-    )
-
-    def evaluate(model: torch.nn.Module) -> Evaluation:
-        assert isinstance(model, PreTrainedModel)
-        figures = held_out.figures(model, prefix="float")
-        with simulated(
-            model,
-            calibration,
-            profile=settings.evaluation_profile,
-            weights=settings.evaluation_weights,
-            weight_bits=settings.weight_bits,
-            activation_bits=settings.activation_bits,
-        ):
-            figures |= held_out.figures(model, prefix="quantized")
-        return Evaluation(score=figures["quantized_pearson"], figures=figures)
-
+    float_model, model = (_compared(whole, settings) for whole in (teacher, student))
+    float_model.to(accelerator.device).eval()
+    model.to(accelerator.device)
+    judge = HeldOutRows if settings.objective == "hidden" else HeldOutLogits
+    held_out = judge(float_model, data.evaluation, device=accelerator.device)
     penalty = settings.penalty_settings()
     watched = (penalty or PenaltySettings()).relative_widths
-    with named_tensors(trunk, kinds=watched) as tensors:
-        objective = Distillation(
-            float_trunk,
-            tensors,
-            penalty=penalty,
-            embedding_weight=settings.embedding_weight,
-            quantization=_quantization_aware(trunk, settings, calibration[0]),
-            quantization_from=settings.steps - settings.quantization_aware_steps,
-        )
+    with named_tensors(model, kinds=watched) as tensors:
+        rounding: dict[str, Any] = {
+            "penalty": penalty,
+            "quantization": _quantization_aware(model, settings, data.calibration[0]),
+            "quantization_from": settings.steps - settings.quantization_aware_steps,
+        }
+        objective: Objective
+        if settings.objective == "hidden":
+            objective = Distillation(float_model, tensors, embedding_weight=settings.embedding_weight, **rounding)
+        else:
+            objective = LogitDistillation(float_model, tensors, **rounding)
         result = run_training(
-            trunk,
+            model,
             objective,
-            TextBatches(token_rows, batch_size=settings.batch_size, pad_id=pad_id, seed=settings.seed),
+            data.batches,
             loop_settings,
             out_dir=out_dir,
-            evaluate=evaluate,
+            evaluate=_Judgement(held_out, data.calibration, settings),
             progress=progress,
-            after_update=_weight_limit(trunk, settings),
+            after_update=_weight_limit(model, settings),
             identity={
                 **settings.to_dict(),
-                "teacher_sha256": tensors_sha256(float_trunk),
-                "evaluation_rows_sha256": rows_sha256(evaluation_rows),
+                "prefix": settings.prefix if isinstance(settings.prefix, str) else list(settings.prefix),
+                "teacher_sha256": tensors_sha256(float_model),
+                "evaluation_rows_sha256": data.evaluation_sha256,
             },
             accelerator=accelerator,
         )
@@ -166,16 +141,41 @@ def retrofit(
     )
 
 
-def _check_rows(
-    teacher: PreTrainedModel, rows: Sequence[TokenRow], evaluation_rows: Sequence[TokenRow], *, max_length: int
-) -> None:
-    positions = positions_of(teacher.config.to_dict())
-    if positions is not None and max_length > positions:
-        raise ValueError(f"max_length is {max_length}; the model has {positions} positions")
-    check_rows(rows, max_length=max_length)
-    check_rows(evaluation_rows, max_length=max_length, what="evaluation")
-    if len(evaluation_rows) < _FEWEST_EVALUATION_ROWS:
-        raise ValueError(f"{len(evaluation_rows)} evaluation rows; expected at least {_FEWEST_EVALUATION_ROWS}")
+def _compared(model: PreTrainedModel, settings: RetrofitSettings) -> PreTrainedModel:
+    """The part of a model that the objective looks at."""
+    if settings.objective == "hidden":
+        return cast("PreTrainedModel", model.base_model)
+    if model is model.base_model:
+        raise ValueError(
+            f"objective 'logits' needs a model with a head; this is a bare {type(model).__name__}: use 'hidden'"
+        )
+    return model
+
+
+class _Judgement:
+    """The simulated integer model against the teacher, on held-out rows."""
+
+    def __init__(
+        self, held_out: HeldOutRows | HeldOutLogits, calibration: Sequence[Batch], settings: RetrofitSettings
+    ) -> None:
+        self._held_out, self._calibration, self._settings = held_out, calibration, settings
+
+    def __call__(self, model: torch.nn.Module) -> Evaluation:
+        assert isinstance(model, PreTrainedModel)
+        settings = self._settings
+        figures = self._held_out.figures(model, prefix="float")
+        with simulated(
+            model,
+            self._calibration,
+            profile=settings.evaluation_profile,
+            weights=settings.evaluation_weights,
+            weight_bits=settings.weight_bits,
+            activation_bits=settings.activation_bits,
+        ):
+            figures |= self._held_out.figures(model, prefix="quantized")
+        if settings.objective == "hidden":
+            return Evaluation(score=figures["quantized_pearson"], figures=figures)
+        return Evaluation(score=-figures["quantized_divergence"], figures=figures)
 
 
 def _quantization_aware(trunk: PreTrainedModel, settings: RetrofitSettings, batch: Batch) -> QuantizationAware | None:
@@ -194,8 +194,3 @@ def _weight_limit(trunk: PreTrainedModel, settings: RetrofitSettings) -> AfterUp
     if not settings.weight_limit:
         return None
     return WeightLimit(trunk, deviations=settings.weight_limit, ramp_steps=settings.penalty_ramp_steps).clip_
-
-
-def _sample(rows: Sequence[TokenRow], count: int, *, seed: int) -> list[TokenRow]:
-    chosen = np.random.default_rng(seed).choice(len(rows), size=min(count, len(rows)), replace=False)
-    return [rows[index] for index in chosen]

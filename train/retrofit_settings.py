@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 from dataclasses import asdict, dataclass, fields
-from typing import Any, Self
+from typing import Any, Literal, Self, get_args
 
 from train.loop.loop_settings import LoopSettings, MixedPrecision
 from train.loop.schedule import DecayKind
 from train.objectives.penalty import PenaltySettings, default_widths
 from train.simulation.quantization_places import PROFILE_NAMES, ProfileName
 from train.simulation.quantizer import WEIGHT_RANGES, WeightRange, check_bits
+
+ObjectiveName = Literal["hidden", "logits"]
+"""What is distilled: last hidden states (:mod:`train.objectives.distillation`), or the distribution that the head puts out
+(:mod:`train.objectives.logit_distillation`)."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -22,8 +26,20 @@ class RetrofitSettings:
         ValueError: a value is outside its range, or has no effect with the others.
     """
 
+    prefix: str | tuple[int, ...] = ()
+    """Tokens whose keys and values stand before every sequence (:mod:`train.conversion.prefix_tokens`): ids, a text, or ``search``: the best of
+    some texts. Outputs are then those of a text behind these tokens, which is what the student starts from."""
+    rotate: bool = False
+    """Rotate the residual stream and the values (:mod:`train.weights.rotation`), before anything is learnt."""
+    equalize: bool = False
+    """Move scales between neighbouring tensors (:mod:`train.weights.equalization`), before anything is learnt."""
+    round_weights: bool = False
+    """Round weights so that their errors cancel (:mod:`train.weights.weight_rounding`), when everything is learnt."""
+    preparation_rows: int = 64
+    """Training rows that the four above look at."""
+    objective: ObjectiveName = "hidden"
     steps: int = 400
-    """Updates."""
+    """Updates; 0: only what is done before and after them."""
     batch_size: int = 16
     """Rows per update, over all processes and accumulated parts."""
     accumulation: int = 1
@@ -87,7 +103,8 @@ class RetrofitSettings:
         """Check everything, what the loop and the penalty check included."""
         self.loop_settings()
         self.penalty_settings()
-        for name in ("max_length", "calibration_rows"):
+        self._check_objective()
+        for name in ("max_length", "calibration_rows", "preparation_rows"):
             if getattr(self, name) < 1:
                 raise ValueError(f"{name} is {getattr(self, name)}; expected at least 1")
         if self.split_units < 0:
@@ -108,6 +125,14 @@ class RetrofitSettings:
                 raise ValueError(f"unknown {name} '{getattr(self, name)}'; known are {', '.join(names)}")
         check_bits(self.weight_bits, what="weight_bits")
         check_bits(self.activation_bits, what="activation_bits")
+
+    def _check_objective(self) -> None:
+        if self.objective not in get_args(ObjectiveName):
+            raise ValueError(f"unknown objective '{self.objective}'; known are {', '.join(get_args(ObjectiveName))}")
+        if self.rotate and self.objective == "hidden":
+            raise ValueError(
+                "rotate puts hidden states in another basis than the teacher's; it needs objective = 'logits'"
+            )
 
     def loop_settings(self) -> LoopSettings:
         """What the training loop needs of it."""
@@ -156,4 +181,5 @@ class RetrofitSettings:
         known = {field.name for field in fields(cls)}
         if unknown := sorted(set(values) - known):
             raise ValueError(f"unknown retrofit setting '{unknown[0]}'; known are {', '.join(sorted(known))}")
-        return cls(**values)
+        prefix = values.get("prefix", ())
+        return cls(**values | {"prefix": prefix if isinstance(prefix, str) else tuple(prefix)})

@@ -13,6 +13,15 @@ def arm_name(recipe: Recipe) -> str:
         parts.append(f"{attention.softmax.replace('_', ' ')} softmax")
     if attention.gate != "none":
         parts.append("gates")
-    if (recipe.train or recipe.retrofit).penalty_weight > 0:
-        parts.append("penalty")
-    return " + ".join(parts) or ("distillation only" if recipe.train is None else "vanilla")
+    if recipe.train is not None:
+        return " + ".join([*parts, *(["penalty"] if recipe.train.penalty_weight > 0 else [])]) or "vanilla"
+    retrofit = recipe.retrofit
+    steps = {
+        "prefix": bool(retrofit.prefix),
+        "rotation": retrofit.rotate,
+        "scales": retrofit.equalize,
+        "penalty": retrofit.steps > 0 and retrofit.penalty_weight > 0,
+        "rounding": retrofit.round_weights,
+    }
+    parts += [name for name, done in steps.items() if done]
+    return " + ".join(parts) or ("distillation only" if retrofit.steps else "vanilla")

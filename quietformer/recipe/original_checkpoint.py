@@ -30,7 +30,7 @@ def original_source(recipe: Recipe) -> dict[str, str]:
     works, so a length that only the last stage would stumble over is refused at once.
 
     Raises:
-        ValueError: a length of the recipe is above the positions; and as :func:`original_folder`.
+        ValueError: a length of the recipe is above the positions (images have no length); and as :func:`original_folder`.
     """
     folder = original_folder(recipe)
     _check_lengths(recipe, folder)
@@ -38,6 +38,8 @@ def original_source(recipe: Recipe) -> dict[str, str]:
 
 
 def _check_lengths(recipe: Recipe, folder: Path) -> None:
+    if recipe.data.images is not None:
+        return
     positions = read_positions(folder)
     trained = {"retrofit.max_length": recipe.retrofit.max_length}
     if recipe.train is not None:

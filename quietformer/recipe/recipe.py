@@ -19,6 +19,7 @@ from pydantic_core import ErrorDetails
 
 import quietformer
 from quietformer.recipe.quantization_sections import CalibrateSection, QuantizeSection
+from quietformer.recipe.retrofit_section import RetrofitSection
 from quietformer.recipe.sections import (
     AttentionSection,
     BenchSection,
@@ -27,7 +28,6 @@ from quietformer.recipe.sections import (
     EngineSection,
     ExportSection,
     ModelSection,
-    RetrofitSection,
     Section,
 )
 from quietformer.recipe.text_shape import parse_shape
@@ -117,6 +117,7 @@ class Recipe(Section):
         if self.train is None:
             if self.model.checkpoint is None:
                 raise ValueError("a model from scratch needs a [train] table")
+            self._check_retrofit()
             return
         if (self.train.objective == "image_classification") != (self.data.images is not None):
             raise ValueError("data.images and objective = 'image_classification' belong together")
@@ -128,6 +129,19 @@ class Recipe(Section):
             if reads_text != (self.model.tokenizer is not None):
                 needed = "needs a tokenizer" if reads_text else "reads no text, so it takes no tokenizer"
                 raise ValueError(f"objective '{self.train.objective}' {needed} in [model]")
+
+    def _check_retrofit(self) -> None:
+        """What a retrofit starts from must be what the original computes, or the recipe says how it differs."""
+        if self.attention.prefix:
+            raise ValueError(
+                "attention.prefix starts at zero, which changes what a checkpoint computes; give its tokens as retrofit.prefix"
+            )
+        if self.attention.patch_norm:
+            raise ValueError(
+                "attention.patch_norm changes what a checkpoint computes; it is for models from scratch ([train])"
+            )
+        if self.data.images is not None and self.retrofit.prefix:
+            raise ValueError("retrofit.prefix is made of tokens; data.images has none")
 
     def values(self) -> dict[str, Any]:
         """The resolved recipe as plain values; without ``retrofit`` where the model is trained instead."""

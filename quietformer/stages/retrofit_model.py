@@ -5,12 +5,9 @@ from __future__ import annotations
 import json
 import shutil
 from collections.abc import Sequence
+from functools import partial
 from typing import Any
 
-import numpy as np
-
-from deploy.data.encoding import TextEncoder
-from deploy.data.text_data import read_texts
 from deploy.files import write_atomically
 from quietformer.progress import Job
 from quietformer.recipe.original_checkpoint import original_folder, original_source
@@ -23,6 +20,7 @@ from quietformer.stages.layout import (
     TRAINING,
     VALIDATION_TEXTS,
 )
+from quietformer.stages.run_data import images_source, reads_images
 from quietformer.stages.stage import Run, Stage
 from quietformer.stages.unfinished_training import claim_training
 
@@ -42,24 +40,25 @@ class RetrofitModel(Stage):
         }
 
     def sources(self, recipe: Recipe) -> dict[str, str]:
-        """The original checkpoint."""
-        return original_source(recipe)
+        """The original checkpoint, and images."""
+        return original_source(recipe) | images_source(recipe)
 
     def inputs(self, recipe: Recipe) -> Sequence[str]:
         """Texts to learn from, and to choose by."""
-        return (TRAIN_TEXTS, VALIDATION_TEXTS)
+        return () if reads_images(recipe) else (TRAIN_TEXTS, VALIDATION_TEXTS)
 
     def outputs(self, recipe: Recipe) -> Sequence[str]:
         """Checkpoint, outcome, and the scalars of every update."""
         return (CHECKPOINT, RETROFIT_RESULT, RETROFIT_LOG)
 
     def work(self, run: Run, job: Job) -> str:
-        """Train, or go on where an earlier run stopped."""
+        """Prepare and train, or go on where an earlier run stopped."""
+        from quietformer.training.retrofit_on_recipe import retrofit_data, token_ids_of
         from quietformer.training.training_job import TrainingJob
         from train.checkpoints.checkpoint import load, save
-        from train.checkpoints.tokenizer_file import tokenizer_file
         from train.conversion.convert import convert
         from train.retrofit import retrofit
+        from train.retrofit_preparation import finish, prepare
         from train.retrofit_settings import RetrofitSettings
         from train.weights.channel_split import split_channels
 
@@ -67,37 +66,35 @@ class RetrofitModel(Stage):
         claim_training(run, self)
         settings = RetrofitSettings.from_dict(recipe.retrofit.model_dump())
         teacher, student = load(original), load(original)
-        with tokenizer_file(original) as tokenizer:
-            pad_id = teacher.config.pad_token_id or 0
-            encoder = TextEncoder(tokenizer, max_length=settings.max_length, pad_token_id=pad_id)
+        data = retrofit_data(
+            recipe,
+            teacher,
+            settings,
+            train_texts=run.path(TRAIN_TEXTS),
+            validation_texts=run.path(VALIDATION_TEXTS),
+            job=job,
+        )
         convert(student, recipe.attention.settings(), seed=settings.seed)
         if settings.split_units:
             split_channels(student, units=settings.split_units)
-        result = retrofit(
-            teacher,
-            student,
-            encoder.encode(_texts_to_learn_from(run)),
-            settings,
-            run.path(TRAINING),
-            evaluation_rows=encoder.encode(read_texts(run.path(VALIDATION_TEXTS))),
-            progress=TrainingJob(job),
-        )
+        encode = partial(token_ids_of, original)
+        prepared = prepare(student, settings, data.preparation, encode=encode, tell=job.tell)
+        if not settings.steps:
+            prepared |= finish(student, settings, data.preparation, tell=job.tell)
+        result = retrofit(teacher, student, data, settings, run.path(TRAINING), progress=TrainingJob(job))
+        if settings.steps:
+            prepared |= finish(student, settings, data.preparation, tell=job.tell)
         save(student, run.path(CHECKPOINT), source=original, force=True)
         write_atomically(run.path(RETROFIT_LOG), run.path(f"{TRAINING}/log.jsonl").read_bytes())
-        write_atomically(run.path(RETROFIT_RESULT), json.dumps(result.to_dict(), indent=1) + "\n")
-        return f"{result.steps} steps, best after {result.best_step}: simulated W8A8 agreement {result.best_score:.4f}"
+        write_atomically(
+            run.path(RETROFIT_RESULT), json.dumps(result.to_dict() | {"prepared": prepared}, indent=1) + "\n"
+        )
+        measured = "agreement" if settings.objective == "hidden" else "divergence"
+        score = f"simulated W8A8 {measured} {abs(result.best_score):.4f}"
+        if not settings.steps:
+            return f"{', '.join(prepared) or 'nothing'} done, nothing learnt: {score}"
+        return f"{result.steps} steps, best after {result.best_step}: {score}"
 
     def clean_up(self, run: Run) -> None:
         """Drop the training checkpoints."""
         shutil.rmtree(run.path(TRAINING), ignore_errors=True)
-
-
-def _texts_to_learn_from(run: Run) -> list[str]:
-    """All texts, or as many of them, chosen by the seed, as the run can read."""
-    settings = run.recipe.retrofit
-    texts = read_texts(run.path(TRAIN_TEXTS))
-    needed = settings.steps * settings.batch_size
-    if len(texts) <= needed:
-        return texts
-    chosen = np.random.default_rng(settings.seed).choice(len(texts), size=needed, replace=False)
-    return [texts[index] for index in chosen]

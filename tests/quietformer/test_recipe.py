@@ -11,8 +11,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from deploy.graphs.site_choice import SiteChoice
+from quietformer.recipe.arm_name import arm_name
 from quietformer.recipe.recipe import Recipe, demo_recipe_path, load_recipe
-from quietformer.recipe.sections import AttentionSection, EngineSection, RetrofitSection
+from quietformer.recipe.retrofit_section import RetrofitSection
+from quietformer.recipe.sections import AttentionSection, EngineSection
 from quietformer.recipe.text_shape import parse_shape
 from train.attention.settings import AttentionSettings
 
@@ -71,7 +73,7 @@ def test_an_unknown_key_lists_the_known_ones(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("table", "message"),
     [
-        ("[retrofit]\nsteps = 0", r"'retrofit\.steps' is 0; expected greater than or equal to 1"),
+        ("[retrofit]\nsteps = -1", r"'retrofit\.steps' is -1; expected greater than or equal to 0"),
         ('[retrofit]\nsteps = "400"', r"'retrofit\.steps' is '400'; expected.* integer"),
         ("[retrofit]\nsteps = true", r"'retrofit\.steps' is true; expected.* integer"),
         ("[retrofit]\nsteps = 10", r"\[retrofit\] warmup_steps is 20, more than the run's 10 steps"),
@@ -130,7 +132,7 @@ def test_sites_and_methods_survive_the_resolved_recipe(tmp_path: Path) -> None:
 
 def test_several_mistakes_are_counted(tmp_path: Path) -> None:
     with pytest.raises(ValueError, match=r"\(and 1 more\)"):
-        load_recipe(write(tmp_path, MINIMAL + "[retrofit]\nsteps = 0\nbatch_size = 0"))
+        load_recipe(write(tmp_path, MINIMAL + "[retrofit]\nsteps = -1\nbatch_size = 0"))
 
 
 @pytest.mark.parametrize(
@@ -183,14 +185,51 @@ def test_the_attention_table_has_the_fields_and_defaults_of_the_settings() -> No
 
 
 def test_the_retrofit_table_has_the_fields_defaults_and_choices_of_the_settings() -> None:
-    from train.retrofit_settings import RetrofitSettings
+    from train.retrofit_settings import ObjectiveName, RetrofitSettings
     from train.simulation.quantization_places import PROFILE_NAMES
     from train.simulation.quantizer import WEIGHT_RANGES
 
     assert RetrofitSettings.from_dict(RetrofitSection().model_dump()) == RetrofitSettings()
     assert set(RetrofitSection.model_fields) == set(RetrofitSettings.__dataclass_fields__)
+    assert get_args(RetrofitSection.model_fields["objective"].annotation) == get_args(ObjectiveName)
     assert get_args(RetrofitSection.model_fields["evaluation_profile"].annotation) == PROFILE_NAMES
     assert get_args(RetrofitSection.model_fields["evaluation_weights"].annotation) == WEIGHT_RANGES
+
+
+@pytest.mark.parametrize(
+    ("overrides", "message"),
+    [
+        (["attention.prefix=2"], r"attention\.prefix starts at zero, .* give its tokens as retrofit\.prefix"),
+        (["attention.patch_norm=true"], r"attention\.patch_norm changes what a checkpoint computes"),
+        (["retrofit.rotate=true"], r"needs objective = 'logits'"),
+        (["data.images=pictures", "retrofit.prefix=[5]"], r"retrofit\.prefix is made of tokens"),
+        (["retrofit.prefix=[-1]"], r"retrofit\.prefix"),
+    ],
+)
+def test_a_retrofit_that_would_change_what_a_checkpoint_computes_has_to_say_so(
+    tmp_path: Path, overrides: list[str], message: str
+) -> None:
+    with pytest.raises(ValueError, match=message):
+        load_recipe(write(tmp_path, MINIMAL), overrides)
+
+
+def test_a_prefix_is_ids_or_a_text_and_what_is_done_names_the_arm(tmp_path: Path) -> None:
+    for prefix in ("[5, 6]", "search"):
+        recipe = load_recipe(
+            write(tmp_path, MINIMAL),
+            [
+                f"retrofit.prefix={prefix}",
+                "retrofit.objective=logits",
+                "retrofit.rotate=true",
+                "retrofit.equalize=true",
+                "retrofit.round_weights=true",
+                "retrofit.steps=0",
+                "retrofit.warmup_steps=0",
+            ],
+        )
+        assert recipe.retrofit.prefix in ((5, 6), "search")
+        assert arm_name(recipe) == "prefix + rotation + scales + rounding"
+        assert load_recipe(write(tmp_path, recipe.to_toml())) == recipe
 
 
 def test_shapes_are_batch_and_length() -> None:

@@ -1,22 +1,30 @@
 """Retrofit of a small encoder with planted outliers, its arms, its resume, and what it refuses."""
 
 import copy
+import json
 import math
 from dataclasses import replace
 from pathlib import Path
+from typing import Literal
 
 import numpy as np
 import pytest
 import torch
 from transformers import PreTrainedModel
 
+from tests.train.decoders import tiny_llama
 from tests.train.encoders import tiny_encoder, tiny_masked_lm
+from tests.train.vision import tiny_vision
 from train.attention.settings import AttentionSettings
+from train.batches.image_batches import LabelledPixels
 from train.batches.text_batches import TokenRow
 from train.conversion.convert import convert
+from train.families.known_families import layers_of
 from train.loop.progress import SilentProgress, StepReport
 from train.loop.training_loop import default_accelerator
 from train.retrofit import RetrofitResult, retrofit
+from train.retrofit_data import image_data, text_data
+from train.retrofit_preparation import finish, prepare
 from train.retrofit_settings import RetrofitSettings
 
 GATED = AttentionSettings(gate="linear", gate_init=0.5, gate_scale=2.0)
@@ -72,10 +80,9 @@ def _run(
     result = retrofit(
         teacher,
         student,
-        _rows(64, seed=0),
+        text_data(teacher, _rows(64, seed=0), settings, evaluation_rows=_rows(24, seed=1)),
         settings,
         out_dir,
-        evaluation_rows=_rows(24, seed=1),
         progress=reports,
         accelerator=default_accelerator(settings.loop_settings(), cpu=True),
     )
@@ -161,19 +168,89 @@ def test_only_the_trunk_of_a_model_with_a_head_is_trained(tmp_path: Path) -> Non
     convert(student, GATED)
     before = {name: tensor.clone() for name, tensor in student.state_dict().items()}
     settings = replace(SETTINGS, steps=2, warmup_steps=0, penalty_weight=1.0, evaluate_every=0)
-    retrofit(teacher, student, _rows(16, seed=0), settings, tmp_path, evaluation_rows=_rows(4, seed=1))
+    data = text_data(teacher, _rows(16, seed=0), settings, evaluation_rows=_rows(4, seed=1))
+    retrofit(teacher, student, data, settings, tmp_path)
     after = student.state_dict()
     assert torch.equal(
         after["cls.predictions.transform.dense.weight"], before["cls.predictions.transform.dense.weight"]
     )
 
 
-def test_unusable_input_is_refused(tmp_path: Path) -> None:
-    teacher, student = _teacher(), _teacher()
+def test_a_decoder_is_prepared_distilled_on_its_logits_and_rounded(tmp_path: Path) -> None:
+    settings = replace(
+        SETTINGS, steps=4, warmup_steps=0, learning_rate=1e-4, objective="logits", penalty_weight=0.0, penalty_ramp_steps=0,
+        evaluation_profile="tensorrt", quantization_aware_steps=2, activation_bits=8, evaluate_every=2,
+        prefix="search", rotate=True, equalize=True, round_weights=True,
+    )  # fmt: skip
+    teacher = tiny_llama()
+    student = copy.deepcopy(teacher)
+    convert(student, AttentionSettings())
+    data = text_data(teacher, _rows(64, seed=0), settings, evaluation_rows=_rows(6, seed=1))
+    told: list[str] = []
+    chosen = prepare(student, settings, data.preparation, encode=lambda text: [len(text) + 5], tell=told.append)
+    assert chosen["prefix"] in ([6], [7])
+    result = retrofit(
+        teacher, student, data, settings, tmp_path, accelerator=default_accelerator(settings.loop_settings(), cpu=True)
+    )
+    assert [entry["step"] for entry in result.history] == [0, 2, 4]
+    assert {"quantized_divergence", "float_agreement"} <= result.history[0].keys()
+    assert result.best_score == pytest.approx(max(-entry["quantized_divergence"] for entry in result.history))
+    finish(student, settings, data.preparation, tell=told.append)
+    assert told == [
+        "storing a prefix",
+        "rotating the residual stream",
+        "moving scales between tensors",
+        "rounding weights",
+    ]
+    weight = layers_of(student)[0].ffn_out.weight.detach()
+    steps = weight / (weight.abs().max() / 127)
+    assert (steps - steps.round()).abs().max() < 1e-3
+
+
+def test_a_retrofit_of_no_steps_only_measures(tmp_path: Path) -> None:
+    settings = replace(SETTINGS, steps=0, warmup_steps=0, penalty_weight=0.0, penalty_ramp_steps=0)
+    student, result = _run(tmp_path, settings, attention=AttentionSettings())
+    assert [entry["step"] for entry in result.history] == [0]
+    assert (result.steps, result.best_step) == (0, 0)
+    for (name, tensor), (_, before) in zip(
+        student.base_model.state_dict().items(), _teacher().base_model.state_dict().items(), strict=True
+    ):
+        assert torch.equal(tensor, before), name
+
+
+@pytest.mark.parametrize("objective", ["hidden", "logits"])
+def test_a_vision_transformer_is_distilled_without_its_labels(
+    tmp_path: Path, objective: Literal["hidden", "logits"]
+) -> None:
+    settings = replace(SETTINGS, steps=3, warmup_steps=1, objective=objective, evaluate_every=0)
+    teacher = tiny_vision("vit")
+    student = copy.deepcopy(teacher)
     convert(student, GATED)
+    pixels = np.random.default_rng(0).integers(0, 256, size=(24, 12, 8, 3), dtype=np.uint8)
+    images = [
+        LabelledPixels(pixels=part, labels=np.zeros(len(part), dtype=np.int64), mean=(0.5,) * 3, std=(0.5,) * 3)
+        for part in (pixels[:16], pixels[16:])
+    ]
+    data = image_data(images[0], settings, evaluation=images[1])
+    result = retrofit(teacher, student, data, settings, tmp_path)
+    assert [entry["step"] for entry in result.history] == [0, 3]
+    assert math.isfinite(result.best_score)
+    with pytest.raises(ValueError, match="evaluation images; expected at least 3"):
+        image_data(
+            images[0], settings, evaluation=replace(images[1], pixels=pixels[:2], labels=np.zeros(2, dtype=np.int64))
+        )
+
+
+def test_a_bare_model_has_no_logits_to_distil(tmp_path: Path) -> None:
+    with pytest.raises(ValueError, match="needs a model with a head; this is a bare BertModel"):
+        _run(tmp_path, replace(SETTINGS, objective="logits"))
+
+
+def test_unusable_input_is_refused() -> None:
+    teacher = _teacher()
 
     def run(rows: list[TokenRow], evaluation: list[TokenRow], settings: RetrofitSettings = SETTINGS) -> None:
-        retrofit(teacher, student, rows, settings, tmp_path, evaluation_rows=evaluation)
+        text_data(teacher, rows, settings, evaluation_rows=evaluation)
 
     good = _rows(8, seed=0)
     with pytest.raises(ValueError, match="training row 8 has 17 tokens; expected at most 16"):
@@ -189,7 +266,10 @@ def test_unusable_input_is_refused(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        ({"steps": 0}, "steps is 0"),
+        ({"steps": -1}, "steps is -1"),
+        ({"objective": "labels"}, "unknown objective 'labels'"),
+        ({"rotate": True}, "rotate .* needs objective = 'logits'"),
+        ({"preparation_rows": 0}, "preparation_rows is 0"),
         ({"penalty_weight": 0.0}, "penalty_ramp_steps has no effect"),
         ({"penalty_width": -1.0}, "penalty width is -1"),
         ({"evaluation_profile": "ort"}, "unknown evaluation_profile 'ort'"),
@@ -205,6 +285,7 @@ def test_settings_out_of_range_are_refused(change: dict[str, object], message: s
 
 
 def test_settings_survive_a_round_trip_and_a_misspelt_one_is_named() -> None:
-    assert RetrofitSettings.from_dict(SETTINGS.to_dict()) == SETTINGS
+    settings = replace(SETTINGS, prefix=(3, 4))
+    assert RetrofitSettings.from_dict(json.loads(json.dumps(settings.to_dict()))) == settings
     with pytest.raises(ValueError, match="unknown retrofit setting 'step'"):
         RetrofitSettings.from_dict({"step": 3})

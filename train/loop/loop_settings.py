@@ -22,7 +22,7 @@ class LoopSettings:
     """
 
     steps: int
-    """Updates in the whole run."""
+    """Updates in the whole run; 0: the model is only evaluated."""
     batch_size: int
     """Rows per update, over all processes and accumulated parts: a recipe means the same on any number of devices."""
     accumulation: int = 1
@@ -66,7 +66,7 @@ class LoopSettings:
 
     def __post_init__(self) -> None:
         """Check every value and every combination."""
-        at_least = {"steps": 1, "batch_size": 1, "accumulation": 1, "log_every": 1}
+        at_least = {"steps": 0, "batch_size": 1, "accumulation": 1, "log_every": 1}
         at_least |= dict.fromkeys(
             ("warmup_steps", "penalty_ramp_steps", "seed", "evaluate_every", "checkpoint_every"), 0
         )

@@ -88,6 +88,7 @@ class TrainingRun:
         self.model.train(settings.dropout)
         if state.step == 0 and settings.evaluate_at_start and evaluate is not None:
             self._evaluate(evaluate)
+        state.finished = state.finished or state.step == settings.steps
         while not state.finished:
             figures = self.updater.update(state.step)
             if after_update is not None:

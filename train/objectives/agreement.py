@@ -20,6 +20,12 @@ from train.batches.text_batches import Batch
 _TINY = 1e-12  # below any squared norm of a real hidden state in float32
 
 
+def real_tokens(batch: Mapping[str, torch.Tensor], hidden_BTD: torch.Tensor) -> torch.Tensor:
+    """The batch's mask, 1 on real tokens; of images, whose tokens are all real, one of ones: (B, T)."""
+    mask_BT = batch.get("attention_mask")
+    return torch.ones_like(hidden_BTD[..., 0]) if mask_BT is None else mask_BT
+
+
 def mean_embeddings(hidden_BTD: torch.Tensor, mask_BT: torch.Tensor) -> torch.Tensor:
     """Mean over real tokens, normalised to length 1: (B, D), with gradients where the input has them."""
     weights_BT1 = mask_BT[..., None].to(hidden_BTD.dtype)
@@ -42,7 +48,7 @@ class HeldOutRows:
 
         Args:
             teacher: maps a batch to an output with ``last_hidden_state`` (B, T, D); already on ``device``.
-            batches: ``input_ids`` and ``attention_mask``, at least three rows altogether.
+            batches: ``input_ids`` and ``attention_mask``, or ``pixel_values``; at least three rows altogether.
             device: where to compute.
         """
         self._batches = [{name: tensor.to(device) for name, tensor in batch.items()} for batch in batches]
@@ -61,7 +67,7 @@ class HeldOutRows:
         similarities_P = self._pairs(hidden)
         error = power = 0.0
         for mine_BTD, theirs_BTD, batch in zip(hidden, self._hidden, self._batches, strict=True):
-            keep_BT1 = batch["attention_mask"][..., None]
+            keep_BT1 = real_tokens(batch, theirs_BTD)[..., None]
             error += float(((mine_BTD - theirs_BTD).square() * keep_BT1).sum())
             power += float((theirs_BTD.square() * keep_BT1).sum())
         pearson = spearman = 0.0
@@ -82,7 +88,7 @@ class HeldOutRows:
 
     def _pairs(self, hidden: list[torch.Tensor]) -> NDArray[np.float64]:
         rows = zip(hidden, self._batches, strict=True)
-        embeddings_ND = torch.cat([mean_embeddings(h_BTD, batch["attention_mask"]) for h_BTD, batch in rows])
+        embeddings_ND = torch.cat([mean_embeddings(h_BTD, real_tokens(batch, h_BTD)) for h_BTD, batch in rows])
         similarities_NN = (embeddings_ND.double() @ embeddings_ND.double().T).cpu()
         first_P, second_P = torch.triu_indices(len(similarities_NN), len(similarities_NN), offset=1)
         pairs_P: NDArray[np.float64] = similarities_NN[first_P, second_P].numpy()

@@ -13,7 +13,7 @@ from torch import nn
 
 from train.batches.text_batches import Batch
 from train.loop.optimizer_update import Outcome
-from train.objectives.agreement import mean_embeddings, relative_error
+from train.objectives.agreement import mean_embeddings, real_tokens, relative_error
 from train.objectives.penalty import PenaltySettings, largest_magnitude, outlier_penalty
 from train.simulation.quantization_aware import QuantizationAware
 
@@ -52,11 +52,11 @@ class Distillation:
 
     def __call__(self, model: nn.Module, batch: Batch, step: int) -> Outcome:
         """One forward pass of both; the student's keeps gradients."""
-        mask_BT = batch["attention_mask"]
         with torch.no_grad():
             teacher_BTD = self._teacher(**batch).last_hidden_state.float()
+        mask_BT = real_tokens(batch, teacher_BTD)
         rounding = self._quantization if step >= self._quantization_from else None
-        with nullcontext() if rounding is None else rounding.rounding(mask_BT):
+        with nullcontext() if rounding is None else rounding.rounding(batch.get("attention_mask")):
             student_BTD = model(**batch).last_hidden_state.float()
         loss = relative_error(student_BTD, teacher_BTD, mask_BT)
         parts = {"hidden": loss.detach()}

@@ -274,7 +274,7 @@ def test_weight_decay_spares_biases_and_norms_unless_asked() -> None:
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        ({"steps": 0}, "steps is 0"),
+        ({"steps": -1}, "steps is -1"),
         ({"learning_rate": float("nan")}, "learning_rate is nan"),
         ({"decay": "step"}, "unknown decay 'step'"),
         ({"accumulation": 3}, "cannot be split into 3"),
