@@ -92,9 +92,12 @@ def test_backends_answer_as_with_the_weights_inside(tmp_path: Path, backend: str
                 answers.append(opened.infer(inputs)["hidden"])
                 opened.fix_shapes(inputs)
                 answers.append(opened.infer(inputs)["hidden"])
-        assert np.isfinite(answers[0]).all()
-        for answer in answers[1:]:
-            assert np.abs(answer - answers[0]).max() < 1e-4
+        beside, beside_fixed, inside, inside_fixed = answers
+        assert np.isfinite(beside).all()
+        assert np.abs(inside - beside).max() < 1e-4
+        assert np.abs(inside_fixed - beside_fixed).max() < 1e-4
+        # Other kernels for other shapes: where sums are taken in float32, a value may fall on the other side of a step.
+        assert np.mean(np.abs(beside_fixed - beside)) < 1e-3
 
 
 @pytest.mark.parametrize("backend", ["onnxruntime", "openvino"])
