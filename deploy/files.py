@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import os
+import shutil
 import tempfile
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
@@ -81,3 +82,26 @@ def write_atomically(path: Path, content: str | bytes) -> None:
     """Write a whole file or leave what was there untouched."""
     with atomic_path(path) as temporary:
         temporary.write_bytes(content.encode() if isinstance(content, str) else content)
+
+
+@contextmanager
+def atomic_folder(folder: Path) -> Iterator[Path]:
+    """Yield an empty folder beside ``folder`` that takes its place on success and vanishes on any error.
+
+    An earlier folder is moved aside first and removed last: there is no moment at which neither is on the disk.
+    """
+    folder.parent.mkdir(parents=True, exist_ok=True)
+    temporary = Path(tempfile.mkdtemp(dir=folder.parent, prefix=f".{folder.name}."))
+    try:
+        made = temporary / "made"
+        made.mkdir()
+        yield made
+        if folder.exists():
+            folder.rename(temporary / "earlier")
+        made.rename(folder)
+    except BaseException:
+        if (temporary / "earlier").exists() and not folder.exists():
+            (temporary / "earlier").rename(folder)
+        raise
+    finally:
+        shutil.rmtree(temporary, ignore_errors=True)

@@ -31,6 +31,8 @@ from quietformer.commands import (
     run,
     serve,
     train,
+    triton_check,
+    triton_repo,
 )
 from quietformer.extras import describe_import_error
 from quietformer.gate import GateFailedError
@@ -99,11 +101,13 @@ for _module in (
     bench,
     compare,
     serve,
+    triton_repo,
+    triton_check,
     data,
     doctor,
 ):
     _name = _module.__name__.rpartition(".")[2]
-    app.command(_name)(getattr(_module, _name))
+    app.command(_name.replace("_", "-"))(getattr(_module, _name))
 
 
 def main() -> None:

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from deploy.files import atomic_path, refuse_existing, write_atomically
+from deploy.files import atomic_folder, atomic_path, refuse_existing, write_atomically
 
 
 def test_a_write_that_fails_leaves_what_was_there_and_no_traces(tmp_path: Path) -> None:
@@ -53,3 +53,21 @@ def test_a_place_where_no_file_can_be_is_told_before_the_work(
     monkeypatch.setattr(os, "access", lambda path, mode: path != tmp_path)  # root may write anywhere
     with pytest.raises(PermissionError, match="is read-only"):
         refuse_existing(tmp_path / "new" / "x", force=force)
+
+
+def test_a_folder_is_replaced_as_a_whole_or_left_as_it_was(tmp_path: Path) -> None:
+    folder = tmp_path / "made"
+
+    def write(text: str, *, fails: bool = False) -> None:
+        with atomic_folder(folder) as temporary:
+            (temporary / text).write_text(text)
+            if fails:
+                raise KeyboardInterrupt
+
+    write("old")
+    with pytest.raises(KeyboardInterrupt):
+        write("half", fails=True)
+    assert [entry.name for entry in folder.iterdir()] == ["old"]
+    write("new")
+    assert [entry.name for entry in folder.iterdir()] == ["new"]
+    assert [entry.name for entry in tmp_path.iterdir()] == ["made"]
