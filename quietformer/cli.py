@@ -15,6 +15,7 @@ import typer
 from typer.core import TyperGroup
 
 from quietformer.commands import (
+    adopt,
     bench,
     build,
     cache,
@@ -93,6 +94,7 @@ for _module in (
     train,
     inspect,
     export,
+    adopt,
     calibrate,
     cache,
     quantize,

@@ -8,14 +8,13 @@ from typing import Self
 
 import numpy as np
 
+from deploy.graphs.feed_types import MASK_NAME, as_input_type
 from deploy.graphs.graph_info import GraphInfo
 
 Feeds = dict[str, np.ndarray]
 
 IDS_NAME = "input_ids"
 """Input that holds token ids."""
-MASK_NAME = "attention_mask"
-"""Input that marks tokens with 1 and padding with 0."""
 
 
 class Backend(ABC):
@@ -59,12 +58,12 @@ class Backend(ABC):
         if missing := [name for name in self.input_types if name not in feeds]:
             raise ValueError(f"input '{missing[0]}' is missing; the graph takes {', '.join(self.input_types)}")
         check_shapes(feeds, self.input_shapes)
-        if self.info is not None and IDS_NAME in feeds:
+        if self.info is not None and self.info.reads == "tokens" and IDS_NAME in feeds:
             check_ids(feeds[IDS_NAME], self.info)
         if self.info is not None and MASK_NAME in feeds:
             check_mask(feeds[MASK_NAME])
         check_finite(feeds)
-        return {name: _as_type(feeds[name], kind, name) for name, kind in self.input_types.items()}
+        return {name: as_input_type(feeds[name], kind, name) for name, kind in self.input_types.items()}
 
     @abstractmethod
     def _run(self, feeds: Feeds) -> dict[str, np.ndarray]:
@@ -153,11 +152,3 @@ def check_finite(feeds: Feeds) -> None:
     for name, array in feeds.items():
         if array.dtype.kind == "f" and not np.isfinite(array).all():
             raise ValueError(f"input '{name}' holds {int((~np.isfinite(array)).sum())} numbers that are not finite")
-
-
-def _as_type(array: np.ndarray, kind: np.dtype, name: str) -> np.ndarray:
-    if array.dtype == kind:
-        return array
-    if array.dtype.kind in "iu" and kind.kind in "iu":
-        return array.astype(kind)
-    raise ValueError(f"input '{name}' is {array.dtype}; expected {kind}")

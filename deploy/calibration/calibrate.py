@@ -22,12 +22,12 @@ from deploy.calibration.ranges import HISTOGRAM_METHODS, method_parameters, pars
 from deploy.calibration.tensor_statistics import MOMENTUM, TensorStatistics
 from deploy.calibration.token_axes import TensorLayout, real_parts
 from deploy.calibration.token_layouts import find_layouts
+from deploy.graphs.feed_types import MASK_NAME
 from deploy.graphs.float16 import refuse_float16
 from deploy.graphs.model_hash import model_sha256
 from deploy.graphs.sites import ObservedTensor, observed_tensors
 from deploy.graphs.watched_graph import Feeds, WatchedGraph, WatchedSession
 
-MASK_NAME = "attention_mask"
 RANDOM_KIND = "random"
 """``kind`` of a data identity that is no data at all."""
 

@@ -18,9 +18,15 @@ MOVES_DATA = frozenset(
 """Operators that move or select values of their first input and compute nothing."""
 
 
+_GRAPHS = (onnx.AttributeProto.GRAPH, onnx.AttributeProto.GRAPHS)
+_RANDOM = frozenset(
+    {"RandomNormal", "RandomNormalLike", "RandomUniform", "RandomUniformLike", "Bernoulli", "Multinomial"}
+)
+
+
 @dataclass(frozen=True, slots=True)
 class Use:
-    """One input slot of one node."""
+    """One input slot of one node; slot -1 stands for a subgraph of the node that reads the tensor."""
 
     node: onnx.NodeProto
     slot: int
@@ -30,7 +36,7 @@ class GraphIndex:
     """Lookups on one graph.
 
     Args:
-        graph: topologically ordered, as ONNX demands; subgraphs are not entered.
+        graph: topologically ordered, as ONNX demands; of subgraphs only what they read from around them is seen.
     """
 
     def __init__(self, graph: onnx.GraphProto) -> None:
@@ -45,10 +51,18 @@ class GraphIndex:
             for slot, name in enumerate(node.input):
                 if name:
                     self._uses[name].append(Use(node, slot))
+            inner = self.inner_reads(node)
+            for name in inner:
+                self._uses[name].append(Use(node, -1))
             for name in node.output:
                 self._producers[name] = node
-            if not node.op_type.startswith("Random") and all(not n or n in self._constants for n in node.input):
+            if node.op_type not in _RANDOM and all(not n or n in self._constants for n in (*node.input, *inner)):
                 self._constants.update(node.output)
+
+    @staticmethod
+    def inner_reads(node: onnx.NodeProto) -> list[str]:
+        """Tensors that the subgraphs of a control-flow node read from around them, sorted."""
+        return sorted(_read_from_around(node))
 
     def producer(self, tensor: str) -> onnx.NodeProto | None:
         """The node that makes ``tensor``; None for inputs, initializers and the empty name."""
@@ -94,6 +108,15 @@ class GraphIndex:
         value: Any = attribute(node, "value", None) if node is not None and node.op_type == "Constant" else None
         return value if isinstance(value, onnx.TensorProto) else None
 
+    def constant_type(self, tensor: str) -> int | None:
+        """ONNX element type of a stored constant, also seen through ``Transpose`` and ``Identity``; else None."""
+        if (stored := self._stored(tensor)) is not None:
+            return int(stored.data_type)
+        node = self._producers.get(tensor)
+        if node is None or node.op_type not in ("Transpose", "Identity"):
+            return None
+        return self.constant_type(node.input[0])
+
     def before_moves(self, tensor: str) -> str:
         """The tensor whose values ``tensor`` only rearranges."""
         while (node := self._producers.get(tensor)) is not None and self._moves_data(node):
@@ -125,6 +148,17 @@ class GraphIndex:
 def attribute(node: onnx.NodeProto, name: str, default: Any) -> Any:
     """Value of one attribute of ``node``, or ``default``."""
     return next((onnx.helper.get_attribute_value(entry) for entry in node.attribute if entry.name == name), default)
+
+
+def _read_from_around(node: onnx.NodeProto) -> set[str]:
+    found: set[str] = set()
+    for entry in node.attribute:
+        for graph in [entry.g, *entry.graphs] if entry.type in _GRAPHS else ():
+            own = {value.name for value in (*graph.input, *graph.initializer)}
+            own.update(name for inner in graph.node for name in inner.output)
+            read = {name for inner in graph.node for name in (*inner.input, *_read_from_around(inner))}
+            found |= read.union(value.name for value in graph.output) - own - {""}
+    return found
 
 
 def _permutation(node: onnx.NodeProto, rank: int) -> tuple[int, ...]:

@@ -24,9 +24,10 @@ Task = Literal[
     "text-generation",
     "image-feature-extraction",
     "image-classification",
+    "arrays",
 ]
 Pooling = Literal["mean", "cls"]
-Reads = Literal["tokens", "pixels"]
+Reads = Literal["tokens", "pixels", "arrays"]
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -34,9 +35,10 @@ class GraphInfo:
     """Facts of an exported graph."""
 
     task: Task
-    """What the output means: ``last_hidden_state`` (feature-extraction) or ``logits``."""
+    """What the output means: ``last_hidden_state`` (feature-extraction) or ``logits``; ``arrays``: nobody said, and the
+    inputs are arrays as they come."""
     family: str
-    """Hugging Face ``model_type`` of the checkpoint, for example ``bert``."""
+    """Hugging Face ``model_type`` of the checkpoint, for example ``bert``; ``foreign`` for a graph of other tools."""
     max_length: int
     """Positions of the model: no input may be longer (tokens; for images, patches and class token)."""
     vocab_size: int
@@ -77,6 +79,8 @@ class GraphInfo:
     @property
     def reads(self) -> Reads:
         """What the graph's inputs are made of."""
+        if self.task == "arrays":
+            return "arrays"
         return "tokens" if self.image is None else "pixels"
 
     def write(self, model: onnx.ModelProto) -> None:
@@ -94,7 +98,10 @@ class GraphInfo:
         """
         text = next((entry.value for entry in model.metadata_props if entry.key == METADATA_KEY), None)
         if text is None:
-            raise ValueError(f"{name} carries no quietformer metadata; export it with 'quietformer export'")
+            raise ValueError(
+                f"{name} carries no quietformer metadata; export it with 'quietformer export', or take a graph of "
+                "other tools over with 'quietformer adopt'"
+            )
         try:
             values = json.loads(text)
         except json.JSONDecodeError as error:

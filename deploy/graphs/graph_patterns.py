@@ -6,15 +6,23 @@ Legend: K input features, N output features of a linear layer.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import onnx
 
-from deploy.graphs.graph_index import GraphIndex, Use, attribute
+from deploy.graphs.graph_index import GraphIndex, attribute
 
 ACTIVATIONS = frozenset({"Gelu", "Relu", "Tanh", "Sigmoid", "Swish"})
 """Functions that one integer kernel applies after a linear layer: nothing is quantized between the two."""
+
+
+_INTEGERS = frozenset(
+    getattr(onnx.TensorProto, name)
+    for name in ("INT8", "UINT8", "INT16", "UINT16", "INT32", "UINT32", "INT64", "UINT64", "BOOL")
+)
+_POINTWISE = frozenset({"Mul", "Add", "Sub", "Div", "Pow", "Erf", "Tanh", "Sigmoid", "Neg", "Exp", "Reciprocal"})
+_CURVES = frozenset({"Erf", "Tanh", "Sigmoid", "Exp"})
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -43,7 +51,7 @@ def _as_linear(index: GraphIndex, node: onnx.NodeProto) -> Linear | None:
         return None
     data, weight = node.input[:2]
     sizes = index.constant_shape(weight)
-    if index.is_constant(data) or sizes is None:
+    if index.is_constant(data) or sizes is None or index.constant_type(weight) in _INTEGERS:
         return None
     if node.op_type == "Conv":
         output_axis, in_features = 0, math.prod(sizes[1:])
@@ -76,44 +84,24 @@ def _after_bias(index: GraphIndex, node: onnx.NodeProto) -> str:
 def activation_after(index: GraphIndex, tensor: str) -> str | None:
     """Output of the activation function that ``tensor`` goes into, None when it goes elsewhere.
 
-    ``GELU`` is also seen in its written-out form ``x * 0.5 * (1 + erf(x / sqrt(2)))``, in any association, and ``SiLU`` as
-    ``x * sigmoid(x)``.
+    Also seen written out: ``GELU`` by erf or tanh, ``SiLU`` and ``x * sigmoid(1.702 x)``, in any association.
     """
     uses = index.after_moves(tensor)
     if len(uses) == 1 and uses[0].node.op_type in ACTIVATIONS:
         return str(uses[0].node.output[0])
-    if (silu := _silu_of(index, uses)) is not None:
-        return silu
-    reach = set(_through_erf(index, tensor))
-    if not reach:
-        return None
-    last = None
+    # All that is computed point by point from this tensor and constants, up to where it is one tensor again.
+    reach, open_reads, curved, last = {index.before_moves(tensor)}, list(uses), False, None
     for node in index.nodes:
-        dynamic = set(index.dynamic_inputs(node))
-        if node.op_type in ("Mul", "Add", "Div") and dynamic & reach and dynamic <= reach | {tensor}:
-            last = str(node.output[0])
-            reach.add(last)
+        dynamic = {index.before_moves(name) for name in index.dynamic_inputs(node)}
+        if node.op_type not in _POINTWISE or not dynamic or not dynamic <= reach:
+            continue
+        made = str(node.output[0])
+        curved = curved or node.op_type in _CURVES
+        reach.add(made)
+        open_reads = [use for use in open_reads if use.node is not node] + index.after_moves(made)
+        if curved and all(use.slot >= 0 and index.before_moves(use.node.input[use.slot]) == made for use in open_reads):
+            last = made
     return last
-
-
-def _silu_of(index: GraphIndex, uses: list[Use]) -> str | None:
-    """Output of ``Mul(x, Sigmoid(x))`` where ``uses`` are all readers of x."""
-    sigmoids = [use.node for use in uses if use.node.op_type == "Sigmoid"]
-    if len(uses) != 2 or len(sigmoids) != 1:
-        return None
-    product = index.only_use(sigmoids[0].output[0])
-    is_silu = product is not None and product.node.op_type == "Mul" and any(use.node is product.node for use in uses)
-    return str(product.node.output[0]) if product is not None and is_silu else None
-
-
-def _through_erf(index: GraphIndex, tensor: str) -> Iterator[str]:
-    for use in index.uses(tensor):
-        if use.node.op_type == "Erf":
-            yield use.node.output[0]
-        elif use.node.op_type in ("Mul", "Div") and len(index.dynamic_inputs(use.node)) == 1:
-            for inner in index.uses(use.node.output[0]):
-                if inner.node.op_type == "Erf":
-                    yield inner.node.output[0]
 
 
 def embedding_tables(index: GraphIndex) -> list[onnx.NodeProto]:

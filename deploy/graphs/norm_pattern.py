@@ -1,6 +1,7 @@
-"""Norms of an ONNX graph: LayerNorm and RMSNorm as one operator, and RMSNorm written out as older operator sets need it.
+"""Norms of an ONNX graph: LayerNorm and RMSNorm as one operator, or written out as older operator sets need it.
 
-RMSNorm  Mul(gain, x / sqrt(mean(x^2) + eps)), also as x * (1 / sqrt(...)) and with the square as Mul(x, x)
+RMSNorm    Mul(gain, x / sqrt(mean(x^2) + eps)), also as x * (1 / sqrt(...)) and with the square as Mul(x, x)
+LayerNorm  the same of d = x - mean(x), computed once or twice, and then Add(bias)
 """
 
 from __future__ import annotations
@@ -37,9 +38,34 @@ def _as_norm(index: GraphIndex, node: onnx.NodeProto) -> Norm | None:
     for slot, name in enumerate(node.input):
         shape = index.constant_shape(name)
         source = _normalised_by_rms(index, node.input[1 - slot]) if shape is not None and len(shape) == 1 else None
-        if source is not None:
+        if source is None:
+            continue
+        if (centred := _centred(index, source)) is None:
             return Norm(input=source, output=node.output[0], gain=Use(node, slot))
+        return Norm(input=centred, output=_after_vector(index, node.output[0]), gain=Use(node, slot))
     return None
+
+
+def _centred(index: GraphIndex, tensor: str) -> str | None:
+    """The tensor x where ``tensor`` is ``x - mean(x)``; None for anything else."""
+    node = index.producer(tensor)
+    if node is None or node.op_type != "Sub":
+        return None
+    source, mean = (index.before_moves(name) for name in node.input)
+    reduction = index.producer(mean)
+    if reduction is None or reduction.op_type != "ReduceMean" or index.before_moves(reduction.input[0]) != source:
+        return None
+    return source
+
+
+def _after_vector(index: GraphIndex, tensor: str) -> str:
+    """``tensor`` with the bias, a constant vector, added where that is all that reads it."""
+    use = index.only_use(tensor)
+    if use is not None and use.node.op_type == "Add":
+        shape = index.constant_shape(use.node.input[1 - use.slot])
+        if shape is not None and len(shape) == 1:
+            return str(use.node.output[0])
+    return tensor
 
 
 def _normalised_by_rms(index: GraphIndex, tensor: str) -> str | None:
@@ -54,8 +80,11 @@ def _normalised_by_rms(index: GraphIndex, tensor: str) -> str | None:
             if root is None or root.op_type != "Reciprocal":
                 continue
             root = index.producer(index.before_moves(root.input[0]))
-        if root is not None and root.op_type == "Sqrt" and index.before_moves(source) in _squared_means(index, root):
-            return index.before_moves(source)
+        if root is not None and root.op_type == "Sqrt":
+            divided, squared = index.before_moves(source), _squared_means(index, root)
+            centred = _centred(index, divided)
+            if divided in squared or (centred is not None and centred in {_centred(index, name) for name in squared}):
+                return divided
     return None
 
 

@@ -18,6 +18,19 @@ def tensor_types(structure: onnx.ModelProto) -> dict[str, int]:
     Args:
         structure: a graph; weights in other files are not needed, since weights take part with type and shape alone.
     """
+    inferred = _inferred(structure)
+    return {
+        value.name: value.type.tensor_type.elem_type
+        for value in (*inferred.input, *inferred.value_info, *inferred.output)
+    }
+
+
+def shaped_outputs(structure: onnx.ModelProto) -> list[onnx.ValueInfoProto]:
+    """Outputs of a graph with the shapes that can be inferred."""
+    return list(_inferred(structure).output)
+
+
+def _inferred(structure: onnx.ModelProto) -> onnx.GraphProto:
     constants = {tensor.name for tensor in structure.graph.initializer}
     graph = onnx.GraphProto(name="types", node=structure.graph.node, output=structure.graph.output)
     graph.input.extend(value for value in structure.graph.input if value.name not in constants)
@@ -26,8 +39,4 @@ def tensor_types(structure: onnx.ModelProto) -> dict[str, int]:
         for tensor in structure.graph.initializer
     )
     bare = onnx.ModelProto(graph=graph, ir_version=structure.ir_version, opset_import=structure.opset_import)
-    inferred = onnx.shape_inference.infer_shapes(bare).graph
-    return {
-        value.name: value.type.tensor_type.elem_type
-        for value in (*inferred.input, *inferred.value_info, *inferred.output)
-    }
+    return onnx.shape_inference.infer_shapes(bare).graph

@@ -7,7 +7,7 @@ there; a graph that holds its weights is written to a temporary file first, so t
 from __future__ import annotations
 
 import tempfile
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -16,17 +16,18 @@ import numpy as np
 import onnx
 from numpy.typing import NDArray
 
+from deploy.graphs.feed_types import as_input_type
+from deploy.graphs.graph_index import GraphIndex
 from deploy.graphs.graph_structure import external_files, read_structure
 
 Feeds = Mapping[str, NDArray[Any]]
 
-_INPUT_TYPES: dict[str, type[np.generic]] = {
+_INPUT_TYPES = {
     "tensor(int64)": np.int64,
     "tensor(int32)": np.int32,
     "tensor(bool)": np.bool_,
     "tensor(float)": np.float32,
 }
-"""Types that integers and marks are converted to."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -119,13 +120,17 @@ class WatchedSession:
             ValueError: the graph cannot run on these feeds.
         """
         try:
-            results = self._session.run(
-                None, {name: _as_type(feeds[name], kind) for name, kind in self._inputs.items()}
-            )
+            results = self._session.run(None, self._typed(feeds))
         except Exception as error:  # the library's exceptions have no common base
             shapes = ", ".join(f"{name} {list(value.shape)}" for name, value in feeds.items())
             raise ValueError(f"the graph cannot run on {shapes}: {str(error).strip().splitlines()[0]}") from error
         return dict(zip(self._tensors, results, strict=True))
+
+    def _typed(self, feeds: Feeds) -> dict[str, NDArray[Any]]:
+        return {
+            name: feeds[name] if kind is None else as_input_type(feeds[name], np.dtype(kind), name)
+            for name, kind in self._inputs.items()
+        }
 
 
 def _watch(graph: onnx.GraphProto, tensors: Sequence[str], *, shapes_only: bool) -> None:
@@ -134,13 +139,17 @@ def _watch(graph: onnx.GraphProto, tensors: Sequence[str], *, shapes_only: bool)
     kept: list[onnx.NodeProto] = []
     for node in reversed(graph.node):
         if needed.intersection(node.output):
-            needed.update(_reads(node))
+            needed.update(node.input, GraphIndex.inner_reads(node))
             kept.append(node)
     kept = [_copy(node) for node in reversed(kept)]
     wanted = set(tensors)
     inputs = {value.name for value in graph.input}
     del graph.node[:]
+    names: set[str] = set()
     for node in kept:
+        if node.name in names:
+            node.name = ""  # ONNX Runtime refuses a name that two nodes have
+        names.add(node.name)
         graph.node.append(node)
         if shapes_only:
             graph.node.extend(_shape_node(name) for name in node.output if name in wanted)
@@ -158,10 +167,6 @@ def _watch(graph: onnx.GraphProto, tensors: Sequence[str], *, shapes_only: bool)
         graph.output.append(onnx.ValueInfoProto(name=watched))
 
 
-def _as_type(values: NDArray[Any], kind: type[np.generic] | None) -> NDArray[Any]:
-    return values if kind is None or values.dtype.kind not in "iub" else values.astype(kind, copy=False)
-
-
 def _shape_node(name: str) -> onnx.NodeProto:
     return onnx.helper.make_node("Shape", [name], [f"{name}/shape"])
 
@@ -170,15 +175,6 @@ def _copy(node: onnx.NodeProto) -> onnx.NodeProto:
     copy = onnx.NodeProto()
     copy.CopyFrom(node)
     return copy
-
-
-def _reads(node: onnx.NodeProto) -> Iterable[str]:
-    yield from node.input
-    for attribute in node.attribute:
-        for graph in [attribute.g, *attribute.graphs]:
-            for inner in graph.node:
-                yield from _reads(inner)
-            yield from (value.name for value in graph.output)
 
 
 def _input_of(value: onnx.ValueInfoProto) -> GraphInput:

@@ -20,6 +20,7 @@ import numpy as np
 import onnx
 from onnx import helper, numpy_helper
 
+from deploy.graphs.graph_index import GraphIndex
 from deploy.graphs.sites import ActivationSite, WeightSite
 from deploy.quantization.weights import ScaleType, rounded_scale
 
@@ -131,7 +132,8 @@ class QdqWriter:
         self._drop_unread()
 
     def _drop_unread(self) -> None:
-        read = {name for node in self._graph.node for name in node.input} | {value.name for value in self._graph.output}
+        read = {name for node in self._graph.node for name in (*node.input, *GraphIndex.inner_reads(node))}
+        read |= {value.name for value in self._graph.output}
         known = read | {name for node in self._graph.node for name in node.output}
         for field, names in ((self._graph.initializer, read), (self._graph.value_info, known)):
             for place in reversed(range(len(field))):
@@ -162,5 +164,5 @@ def _without_unread(nodes: list[onnx.NodeProto], outputs: set[str]) -> list[onnx
     for node in reversed(nodes):
         if read & set(node.output):
             kept.append(node)
-            read.update(node.input)
+            read.update(node.input, GraphIndex.inner_reads(node))
     return kept[::-1]

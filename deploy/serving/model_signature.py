@@ -6,7 +6,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from deploy.backends.base import IDS_NAME, MASK_NAME, Backend, Feeds
+from deploy.backends.base import IDS_NAME, Backend, Feeds
+from deploy.graphs.feed_types import MASK_NAME
 from deploy.serving.wire_types import datatype_of
 
 FREE = -1

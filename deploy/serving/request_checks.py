@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from deploy.backends.base import IDS_NAME, MASK_NAME, check_finite, check_ids, check_mask, check_shapes
+from deploy.backends.base import IDS_NAME, check_finite, check_ids, check_mask, check_shapes
+from deploy.graphs.feed_types import MASK_NAME
 from deploy.graphs.graph_info import GraphInfo
 from deploy.serving.faults import invalid
 from deploy.serving.inference_messages import InferRequest
@@ -69,7 +70,7 @@ def check_values(
     """
     try:
         check_shapes(inputs, shapes)
-        if info is not None and IDS_NAME in inputs:
+        if info is not None and info.reads == "tokens" and IDS_NAME in inputs:
             check_ids(inputs[IDS_NAME], info)
         if info is not None and MASK_NAME in inputs:
             check_mask(inputs[MASK_NAME])

@@ -7,8 +7,8 @@ import time
 
 import numpy as np
 
-from deploy.backends.base import MASK_NAME
 from deploy.data.encoding import INPUT_NAMES, TextEncoder, TokenRow
+from deploy.graphs.feed_types import MASK_NAME
 from deploy.graphs.graph_info import GraphInfo
 from deploy.serving.faults import Fault, RequestFaultError, invalid
 from deploy.serving.graph_model import GraphModel

@@ -20,6 +20,7 @@ class TaskChoice(StrEnum):
     CLM = "clm"
     CLASSIFY = "classify"
     IMAGE = "image"
+    OUTPUTS = "outputs"
 
 
 def compare(

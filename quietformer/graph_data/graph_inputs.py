@@ -1,4 +1,4 @@
-"""What a graph reads, tokens of texts or pixels of images, behind one interface: nobody else needs to tell them apart."""
+"""What a graph reads, tokens of texts, pixels of images or arrays as they come, behind one interface: nobody else needs to tell them apart."""
 
 from __future__ import annotations
 
@@ -6,17 +6,24 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, Protocol
 
+from calibration_data.make import load_set
 from deploy.calibration.calibration_subset import Batch
 from deploy.data.image_data import image_data_identity
 from deploy.data.text_data import data_identity
 from deploy.graphs.graph_info import GraphInfo, read_info
 from deploy.graphs.graph_structure import read_structure
+from deploy.graphs.watched_graph import WatchedGraph
+from quietformer.graph_data.graph_arrays import graph_arrays
 from quietformer.graph_data.graph_images import graph_images
 from quietformer.graph_data.graph_text import graph_text
 
 
 class GraphInputs(Protocol):
-    """What turns data into feeds of one graph: :class:`~quietformer.graph_data.graph_text.GraphText` or :class:`~quietformer.graph_data.graph_images.GraphImages`."""
+    """What turns data into feeds of one graph.
+
+    :class:`~quietformer.graph_data.graph_text.GraphText`, :class:`~quietformer.graph_data.graph_images.GraphImages` or
+    :class:`~quietformer.graph_data.graph_arrays.GraphArrays`.
+    """
 
     @property
     def info(self) -> GraphInfo:
@@ -55,7 +62,10 @@ def graph_data_identity(graph: Path, data: Path | str) -> dict[str, Any]:
         FileNotFoundError: graph or data are missing.
         ValueError: not such a graph, or not such data.
     """
-    if read_info(graph).reads == "tokens":
+    info = read_info(graph)
+    if info.reads == "arrays" or str(data).endswith(".npz"):
+        return load_set(Path(data))[1]
+    if info.reads == "tokens":
         return data_identity(data)
     return image_data_identity(data, labelled=False)
 
@@ -65,7 +75,7 @@ def graph_inputs(graph: Path, *, length: int | None = None) -> GraphInputs:
 
     Args:
         graph: ONNX file with quietformer metadata; of texts, with its ``tokenizer.json`` beside it.
-        length: texts are cut to so many tokens; by default to what the graph takes.
+        length: texts are cut to so many tokens; by default to what the graph takes. Made-up arrays have it.
 
     Raises:
         FileNotFoundError: graph or tokenizer are missing.
@@ -74,6 +84,8 @@ def graph_inputs(graph: Path, *, length: int | None = None) -> GraphInputs:
     info = read_info(graph)
     if info.reads == "tokens":
         return graph_text(graph, length=length)
+    if info.reads == "arrays":
+        return graph_arrays(info, WatchedGraph(graph).inputs, name=str(graph), length=length)
     if length is not None:
         raise ValueError(f"length {length} has no effect on {graph}: it reads images")
     names = tuple(entry.name for entry in read_structure(graph).graph.input)

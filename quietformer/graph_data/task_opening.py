@@ -8,19 +8,23 @@ from typing import Any, Literal, get_args
 from deploy.data.image_data import read_images
 from deploy.data.text_data import read_labelled, read_pairs, read_texts
 from deploy.data.text_document import read_document
-from deploy.graphs.graph_info import GraphInfo, Pooling
+from deploy.graphs.graph_info import GraphInfo, Pooling, read_info
+from deploy.graphs.watched_graph import WatchedGraph
 from deploy.tasks.classify import classify_task
 from deploy.tasks.clm import USUAL_WINDOW, clm_task
 from deploy.tasks.fidelity import fidelity_task
 from deploy.tasks.image import image_task
 from deploy.tasks.mlm import masking_tokens, mlm_task
+from deploy.tasks.outputs import outputs_task
 from deploy.tasks.sts import sts_task
 from deploy.tasks.task import Infer, Task
+from quietformer.graph_data.graph_arrays import graph_arrays
 from quietformer.graph_data.graph_images import GraphImages
 from quietformer.graph_data.graph_inputs import graph_inputs
 from quietformer.graph_data.graph_text import graph_text
 
-TaskName = Literal["fidelity", "sts", "mlm", "clm", "classify", "image"]
+TaskName = Literal["fidelity", "sts", "mlm", "clm", "classify", "image", "outputs"]
+_ROWS_OF_ARRAYS = 16
 TASK_NAMES: tuple[TaskName, ...] = get_args(TaskName)
 
 
@@ -57,6 +61,8 @@ def open_task(
         return _clm_task(graph, data, limit=limit, window=window)
     if name == "image":
         return _image_task(graph, data, limit=limit, length=length)
+    if name == "outputs":
+        return _outputs_task(graph, data, float_infer, limit=limit, length=length)
     text = graph_text(graph, length=length)
     batching: dict[str, Any] = {"input_names": text.input_names, "length": text.length}
     if name == "sts":
@@ -93,6 +99,14 @@ def _image_task(graph: Path, data: str, *, limit: int | None, length: int | None
         raise ValueError(f"task 'image' needs a classifier of images; {graph} does {inputs.info.task}")
     images = read_images(data, purpose="evaluation", limit=limit)
     return image_task(images, inputs.encoder, labels=inputs.info.labels)
+
+
+def _outputs_task(graph: Path, data: str, float_infer: Infer, *, limit: int | None, length: int | None) -> Task:
+    """Arrays of any graph: what it was taken over as does not matter."""
+    if length is not None:
+        raise ValueError(f"length {length} has no effect on task 'outputs': arrays are taken as they come")
+    arrays = graph_arrays(read_info(graph), WatchedGraph(graph).inputs, name=str(graph))
+    return outputs_task(arrays.batches(data, batch_size=_ROWS_OF_ARRAYS, limit=limit), float_infer)
 
 
 def _pooling(task: TaskName, info: GraphInfo, graph: Path) -> Pooling:

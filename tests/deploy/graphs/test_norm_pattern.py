@@ -28,6 +28,18 @@ def test_a_written_out_rms_norm_is_found_with_its_gain(form: str, square: str) -
     assert norm.gain.node.input[norm.gain.slot] == "gain"
 
 
+@pytest.mark.parametrize("again", ["d", "e"])
+def test_a_written_out_layer_norm_is_found_from_its_input_to_its_bias(again: str) -> None:
+    text = f"""g (float[B,T,32] x) => (float[B,T,32] y) {CONSTANTS} {{
+        middle = ReduceMean<keepdims=1>(x, last) d = Sub(x, middle) e = Sub(x, middle) square = Mul({again}, {again})
+        mean = ReduceMean<keepdims=1>(square, last) safe = Add(mean, epsilon) root = Sqrt(safe)
+        unit = Div(d, root) scaled = Mul(unit, gain) y = Add(bias, scaled)
+    }}"""
+    (norm,) = find_norms(GraphIndex(from_text(text).graph))
+    assert (norm.input, norm.output) == ("x", "y")
+    assert norm.gain.node.input[norm.gain.slot] == "gain"
+
+
 def test_whole_norms_are_found() -> None:
     text = f"""g (float[B,T,32] x) => (float[B,T,32] y) {CONSTANTS} {{
         a = LayerNormalization<axis=-1>(x, gain, bias) y = Identity(a)
@@ -64,6 +76,28 @@ GATED_FFN = f"""g (float[B,T,32] x) => (float[B,T,32] y)
 def test_a_silu_is_the_activation_of_its_layer() -> None:
     index = GraphIndex(from_text(GATED_FFN).graph)
     assert [activation_after(index, linear.output) for linear in find_linears(index)] == ["silu", None, None]
+
+
+@pytest.mark.parametrize(
+    "curve",
+    [
+        "a = Div(f, root2) b = Erf(a) c = Add(b, one) d = Mul(f, c) y = Mul(d, half)",
+        "a = Div(f, root2) b = Erf(a) c = Add(b, one) d = Mul(f, half) y = Mul(d, c)",
+        (
+            "c = Pow(f, three) c2 = Mul(c, tiny) i = Add(f, c2) i2 = Mul(i, root2) t = Tanh(i2) t1 = Add(t, one) "
+            "h = Mul(f, half) y = Mul(h, t1)"
+        ),
+        "c = Mul(f, f) c1 = Mul(c, f) i2 = Mul(c1, tiny) t = Tanh(i2) t1 = Add(t, one) h = Mul(f, half) y = Mul(t1, h)",
+        "a = Mul(f, root2) s = Sigmoid(a) y = Mul(f, s)",
+    ],
+)
+def test_gelu_is_found_in_every_spelling(curve: str) -> None:
+    text = f"""g (float[B,T,32] x) => (float[B,T,32] z)
+    <float one = {{1}}, float half = {{0.5}}, float root2 = {{1.41}}, float three = {{3}}, float tiny = {{0.04}},
+     float[32,64] w1, float[64] b1, float[64,32] w2, float[32] b2>
+    {{ m = MatMul(x, w1) f = Add(m, b1) {curve} n = MatMul(y, w2) o = Add(n, b2) r = Add(o, x) z = Identity(r) }}"""
+    index = GraphIndex(from_text(text).graph)
+    assert [activation_after(index, linear.output) for linear in find_linears(index)] == ["y", None]
 
 
 def test_a_gated_ffn_is_quantized_where_its_layers_read() -> None:

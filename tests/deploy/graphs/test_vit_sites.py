@@ -122,13 +122,14 @@ def test_a_real_vit_of_an_old_exporter_is_understood_quantized_and_clean(tmp_pat
     assert len(find_attentions(GraphIndex(model.graph))) == 12
     sites = find_sites(model, PROFILES["tensorrt"])
     assert Counter(site.kind for site in sites.activations) == {
-        "linear_input": 25,
+        "linear_input": 1,
+        "layernorm_output": 24,
         "context": 12,
         "activation_output": 12,
     }
     assert len(sites.weights) == 1 + 12 * 6
     paper = Counter(site.kind for site in find_sites(model, PROFILES["paper"]).activations)
-    assert (paper["residual_sum"], paper["scores"], paper["context"]) == (24, 12, 12)
+    assert (paper["residual_sum"], paper["scores"], paper["context"], paper["layernorm_output"]) == (24, 12, 12, 25)
     generator = np.random.default_rng(0)
     feeds = {"input_image": generator.standard_normal((1, 3, 224, 224)).astype(np.float32)}
     cache = calibrate(path, [feeds], method="minmax", data={"kind": "test"}, seed=0, threads=1)
