@@ -4,7 +4,8 @@
     python benchmarks/serving_load.py model.onnx --memory 200000
 
 Every round lets the clients ask for some seconds, reads from the server's statistics which batches it formed, and gives a bare session
-in another process exactly these batches; rounds follow each other, so that a busy machine slows both alike. Clients are one process with
+in another process exactly these batches; rounds follow each other, so that a busy machine slows both alike, and processor time per row,
+which a busy machine changes little, is told too (of the server's process, and of the bare session's). Clients are one process with
 one connection each, without pauses, with requests prepared beforehand (binary tensors in and out, real texts cut to one length). With
 ``--memory N`` it sends so many requests and prints the server's resident memory along the way. Prints a table, then one JSON line.
 """
@@ -15,7 +16,9 @@ import argparse
 import asyncio
 import json
 import multiprocessing
+import os
 import re
+import signal
 import statistics
 import subprocess
 import sys
@@ -118,7 +121,7 @@ def clients_process(pipe: Any) -> None:
 
 
 def bare_process(pipe: Any, graph: str, backend: str, threads: int | None, rows: list[dict[str, np.ndarray]]) -> None:
-    """Answer {rows of a batch: runs} with the seconds that they take, until None comes."""
+    """Answer {rows of a batch: runs} with the seconds and processor seconds that they take, until None comes."""
     with open_backend(backend, Path(graph), threads=threads) as session:
         batches = {
             size: {name: np.concatenate([rows[place % len(rows)][name] for place in range(size)]) for name in rows[0]}
@@ -129,10 +132,10 @@ def bare_process(pipe: Any, graph: str, backend: str, threads: int | None, rows:
             np.random.default_rng(0).shuffle(sizes)
             for size in set(job):
                 session.infer(batches[size])
-            started = time.perf_counter()
+            started, cpu_started = time.perf_counter(), time.process_time()
             for size in sizes:
                 session.infer(batches[int(size)])
-            pipe.send(time.perf_counter() - started)
+            pipe.send((time.perf_counter() - started, time.process_time() - cpu_started))
 
 
 def start_server(graph: Path, log: Path, options: list[str]) -> tuple[subprocess.Popen[bytes], int]:
@@ -152,6 +155,12 @@ def batches_of(port: int) -> dict[int, int]:
     with urllib.request.urlopen(f"http://127.0.0.1:{port}/v2/models/{NAME}/stats") as answer:
         (found,) = json.loads(answer.read())["model_stats"]
     return {entry["batch_size"]: entry["compute_infer"]["count"] for entry in found["batch_stats"]}
+
+
+def cpu_seconds(pid: int) -> float:
+    """Processor time of a process so far."""
+    fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
 
 
 def resident_mib(pid: int) -> float:
@@ -185,21 +194,24 @@ def measure(arguments: argparse.Namespace, log: Path) -> dict[str, Any]:
         rounds = []
         latencies: list[float] = []
         for _ in range(arguments.rounds):
-            before = batches_of(port)
+            before, cpu_before = batches_of(port), cpu_seconds(server.pid)
             clients.send(Job(port=port, requests=requests, clients=arguments.clients, seconds=arguments.seconds))
             seconds, found, errors = clients.recv()
             assert not errors, errors[:3]
+            served_cpu = cpu_seconds(server.pid) - cpu_before
             formed = {size: count - before.get(size, 0) for size, count in batches_of(port).items()}
             formed = {size: count for size, count in formed.items() if count}
             bare.send(formed)
-            bare_seconds = bare.recv()
+            bare_seconds, bare_cpu = bare.recv()
             asked = sum(size * count for size, count in formed.items())
-            rounds.append({"served": len(found) / seconds, "bare": asked / bare_seconds, "batches": formed})
+            rounds.append(
+                {
+                    "served": len(found) / seconds, "bare": asked / bare_seconds, "batches": formed,
+                    "served_cpu_ms": served_cpu / asked * 1e3, "bare_cpu_ms": bare_cpu / asked * 1e3,
+                }
+            )  # fmt: skip
             latencies += found
-            print(
-                f"served {rounds[-1]['served']:.1f}/s, bare {rounds[-1]['bare']:.1f}/s, batches {formed}",
-                file=sys.stderr,
-            )
+            print(" ".join(f"{key} {value}" for key, value in rounds[-1].items()), file=sys.stderr)
         shares = [entry["served"] / entry["bare"] for entry in rounds]
         points = np.percentile(latencies, [50, 90, 99]) * 1e3
         return {
@@ -229,6 +241,7 @@ def _memory(arguments: argparse.Namespace, pid: int, port: int, requests: list[b
 
 def main() -> None:
     """Measure, print."""
+    signal.signal(signal.SIGTERM, lambda number, _: sys.exit(128 + number))  # so that what was started is ended
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("graph", type=Path)
     parser.add_argument("--backend", default="openvino")
@@ -244,10 +257,14 @@ def main() -> None:
     with tempfile.TemporaryDirectory() as folder:
         outcome = measure(arguments, Path(folder) / "log")
     if "share_of_bare" in outcome:
-        served, bare = (statistics.median(entry[key] for entry in outcome["rounds"]) for key in ("served", "bare"))
-        print("| rows/s served | rows/s bare | share | p50 ms | p90 ms | p99 ms |\n|--:|--:|--:|--:|--:|--:|")
+        keys = ("served", "bare", "served_cpu_ms", "bare_cpu_ms")
+        served, bare, served_cpu, bare_cpu = (
+            statistics.median(entry[key] for entry in outcome["rounds"]) for key in keys
+        )
+        print("| rows/s served | bare | share | CPU ms a row, served | bare | p50 ms | p90 ms | p99 ms |")
+        print("|--:|--:|--:|--:|--:|--:|--:|--:|")
         print(
-            f"| {served:.1f} | {bare:.1f} | {outcome['share_of_bare']:.1%} | {outcome['p50_ms']:.1f} "
+            f"| {served:.1f} | {bare:.1f} | {outcome['share_of_bare']:.1%} | {served_cpu:.2f} | {bare_cpu:.2f} | {outcome['p50_ms']:.1f} "
             f"| {outcome['p90_ms']:.1f} | {outcome['p99_ms']:.1f} |"
         )
     print(

@@ -14,6 +14,7 @@ import json
 import multiprocessing
 import os
 import re
+import signal
 import socket
 import statistics
 import subprocess
@@ -74,6 +75,7 @@ def start_rival(name: str, python: str, graph: Path, log: Path) -> tuple[subproc
 
 def main() -> None:
     """Measure, print."""
+    signal.signal(signal.SIGTERM, lambda number, _: sys.exit(128 + number))  # so that what was started is ended
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("graph", type=Path)
     parser.add_argument("--texts", type=Path, required=True, help="a paragraph a line; sentences of them are sent")
