@@ -1,9 +1,9 @@
-"""``quietformer serve`` beside MLServer, the kserve SDK and LitServe: the same graph on the same runtime, texts in, embeddings out.
+"""``quietformer serve`` beside MLServer: the same graph on the same runtime, texts in, embeddings out.
 
-    python benchmarks/serving_rivals.py model.int8.onnx --texts texts.txt --mlserver PYTHON --kserve PYTHON --litserve PYTHON
+    python benchmarks/serving_rivals.py model.int8.onnx --texts texts.txt --mlserver PYTHON
 
-Each rival needs an interpreter of an environment of its own that has it and ``openvino onnx onnx-ir tokenizers``. All answer with
-JSON; batches of at most 16 where a server batches (MLServer and LitServe wait 5 ms for one). Rounds follow each other, a server that is
+A rival needs an interpreter of an environment of its own that has it and ``openvino onnx onnx-ir tokenizers``. All answer with
+JSON; batches of at most 16 (MLServer waits 5 ms for one). Rounds follow each other, a server that is
 not measured is idle. Prints a table of medians, then one JSON line.
 """
 
@@ -34,15 +34,15 @@ from serving_load import NAME, Job, clients_process, start_server  # noqa: E402
 
 from deploy.machine import machine_facts  # noqa: E402
 
-RIVALS = ("mlserver", "kserve", "litserve")
+RIVALS = ("mlserver",)
 
 
-def http_requests(texts: list[str], *, path: str, tensors: bool) -> list[bytes]:
-    """A request per text, as KServe v2 or as LitServe takes it."""
+def http_requests(texts: list[str], *, path: str) -> list[bytes]:
+    """A KServe v2 request per text."""
     made = []
     for text in texts:
         tensor = {"name": "TEXT", "datatype": "BYTES", "shape": [1, 1], "data": [text]}
-        body = json.dumps({"inputs": [tensor]} if tensors else {"text": text}).encode()
+        body = json.dumps({"inputs": [tensor]}).encode()
         head = (
             f"POST {path} HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\nContent-Length: {len(body)}\r\n\r\n"
         )
@@ -97,13 +97,11 @@ def main() -> None:
         try:
             process, port = start_server(arguments.graph.resolve(), Path(folder) / "ours", [])
             path = f"/v2/models/{NAME}-text/infer"
-            running["quietformer"] = process, port, http_requests(texts, path=path, tensors=True)
+            running["quietformer"] = process, port, http_requests(texts, path=path)
             for name in RIVALS:
                 if python := getattr(arguments, name):
                     process, port = start_rival(name, python, arguments.graph.resolve(), Path(folder) / name)
-                    path = "/predict" if name == "litserve" else "/v2/models/rival/infer"
-                    requests = http_requests(texts, path=path, tensors=name != "litserve")
-                    running[name] = process, port, requests
+                    running[name] = process, port, http_requests(texts, path="/v2/models/rival/infer")
             for number in range(arguments.rounds + 1):
                 for name, (_, port, requests) in running.items():
                     seconds = arguments.seconds if number else 3.0

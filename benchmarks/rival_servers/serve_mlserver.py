@@ -1,4 +1,7 @@
-"""MLServer with adaptive batching: ``python serve_mlserver.py GRAPH PORT``."""
+"""MLServer with adaptive batching: ``python serve_mlserver.py GRAPH PORT``.
+
+In one process: the workers of 1.7.1 do not start with uvloop 0.23.0.
+"""
 
 from __future__ import annotations
 
@@ -23,7 +26,7 @@ class EmbeddingRuntime(MLModel):
 
     async def predict(self, payload: InferenceRequest) -> InferenceResponse:
         """Answer a batch."""
-        vectors = self._embed(StringCodec.decode_input(payload.inputs[0]))
+        vectors = await asyncio.to_thread(self._embed, StringCodec.decode_input(payload.inputs[0]))
         return InferenceResponse(model_name=self.name, outputs=[NumpyCodec.encode_output("EMBEDDING", vectors)])
 
 
@@ -32,7 +35,7 @@ async def main() -> None:
     port = int(sys.argv[2])
     settings = Settings(
         host="127.0.0.1", http_port=port, grpc_port=port + 1, metrics_port=port + 2, debug=False,
-        access_log=False, parallel_workers=1, use_structured_logging=False,
+        access_log=False, parallel_workers=0, use_structured_logging=False,
     )  # fmt: skip
     model = ModelSettings(
         name="rival", implementation=EmbeddingRuntime, max_batch_size=16, max_batch_time=0.005,
