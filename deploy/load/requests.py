@@ -76,7 +76,8 @@ def make_requests(
         encoded = encoder.encode(texts)
         chosen = [[encoded[(place * rows + row) % len(encoded)] for row in range(rows)] for place in range(count)]
         feeds = [encoder.feeds(each, length=length, input_names=names) for each in chosen]
-        what = f"{min(rows * count, len(texts))} texts as tokens, {_lengths(encoded)} a row"
+        padded = f", padded to {length}" if length else ""
+        what = f"{min(rows * count, len(texts))} texts as tokens, {_lengths(encoded)} a row{padded}"
     arrays = [{name: array.astype(kinds[name], copy=False) for name, array in each.items()} for each in feeds]
     return LoadRequests(arrays=arrays, rows=rows, what=what)
 

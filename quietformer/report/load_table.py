@@ -20,7 +20,9 @@ def load_table(sweep: Sweep, bare: Mapping[int, float]) -> Table:
     if bare:
         header.append("of bare")
     rows = [tuple(_cells(point) + ([_share(point, bare)] if bare else [])) for point in sweep.points]
-    notes = [f"{sweep.model.name}: {sweep.requests.what}; {sweep.requests.rows} rows a request."]
+    notes = [
+        f"{sweep.model.name}: {sweep.requests.what}; {sweep.requests.rows} {'row' if sweep.requests.rows == 1 else 'rows'} a request."
+    ]
     kinds: dict[str, int] = {}
     for point in sweep.points:
         for kind, count in point.errors.items():
@@ -33,7 +35,8 @@ def load_table(sweep: Sweep, bare: Mapping[int, float]) -> Table:
 
 
 def _cells(point: LoadPoint) -> list[str]:
-    what = f"{point.clients} clients" if point.rate is None else f"{point.rate:g} requests/s"
+    clients = f"{point.clients} client{'' if point.clients == 1 else 's'}"
+    what = clients if point.rate is None else f"{point.rate:g} requests/s"
     waits = [point.latency.median, point.latency.p90, point.latency.p99] if point.latency else []
     return [
         what,

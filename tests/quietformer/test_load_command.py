@@ -37,7 +37,7 @@ def test_a_sweep_over_http_of_texts_with_a_plot_and_a_record(server: Server, fol
     assert done.exit_code == 0, done.output
     lines = done.stdout.splitlines()
     assert lines[0].split() == ["load", "requests/s", "rows/s", "p50", "ms", "p90", "ms", "p99", "ms", "errors"]
-    assert [line.split()[:2] for line in lines[2:5]] == [["1", "clients"], ["4", "clients"], ["20", "requests/s"]]
+    assert [line.split()[:2] for line in lines[2:5]] == [["1", "client"], ["4", "clients"], ["20", "requests/s"]]
     assert "encoder-text: 30 texts as they are" in done.stdout
     record = json.loads((tmp_path / "load.json").read_text())
     assert [point["clients"] for point in record["points"]] == [1, 4, None]

@@ -20,6 +20,7 @@ from deploy.triton.repository_writer import write_repository
 from deploy.triton.sources import find_sources
 from tests.deploy.encoder_graph import feeds
 from tests.deploy.triton.sources import classifier_folder, engine_folder
+from tests.deploy.vit_graph import C, S, vit
 
 
 def write(source: Path, out: Path, *, force: bool = False, **choices: Any) -> Path:
@@ -152,6 +153,19 @@ def test_a_classifier_gives_labels_and_a_bare_graph_no_texts(tmp_path: Path) -> 
     bare = write_repository(find_sources(source, plan=False), settings, tmp_path / "bare", force=False)
     assert bare.models == ("encoder",)
     assert "no tokenizer.json" in bare.notes[0]
+
+
+def test_a_graph_of_images_has_the_sizes_that_it_fixes(tmp_path: Path) -> None:
+    onnx.save(vit(), tmp_path / "model.onnx")
+    out = write(tmp_path / "model.onnx", tmp_path / "out")
+    config = read_config(out / "encoder/config.pbtxt")
+    assert [(tensor.name, list(tensor.dims)) for tensor in config.input] == [("pixel_values", [C, S, S])]
+    assert [(sample.batch_size, list(sample.inputs["pixel_values"].dims)) for sample in config.model_warmup] == [
+        (1, [C, S, S]), (8, [C, S, S])
+    ]  # fmt: skip
+    assert {path.name for path in out.iterdir()} == {"encoder", MANIFEST_FILE}
+    openvino = write(tmp_path / "model.onnx", tmp_path / "openvino", runtime="openvino")
+    assert [list(tensor.dims) for tensor in read_config(openvino / "encoder/config.pbtxt").input] == [[-1, C, S, S]]
 
 
 def test_only_an_earlier_repository_is_replaced_and_only_when_asked(run: Path, tmp_path: Path) -> None:
