@@ -103,7 +103,7 @@ def calibrate(
     first, batches = _peek(batches)
     _check_feeds(first, graph, number=1)
     layouts = find_layouts(graph, list(statistics), mask_name=MASK_NAME)
-    passes = _passes(layouts, length=_mask(first).shape[1])
+    passes = _passes(layouts, length=real_positions(first).shape[1])
     if len(passes) > 1 and not isinstance(batches, Sequence):
         batches = list(batches)
     total = len(batches) * len(passes) if isinstance(batches, Sequence) else None
@@ -144,7 +144,7 @@ def _observe(
     into: dict[str, TensorStatistics],
 ) -> int:
     """Run one batch chunk by chunk; returns how many rows had a real token."""
-    mask_BT = _mask(feeds)
+    mask_BT = real_positions(feeds)
     lengths = mask_BT.sum(axis=1)
     # Rows of similar length together need little padding; the order of rows in a batch means nothing.
     rows = np.flatnonzero(lengths)[np.argsort(lengths[lengths > 0], kind="stable")]
@@ -197,7 +197,7 @@ def _peek(batches: Iterable[Feeds]) -> tuple[Feeds, Iterable[Feeds]]:
     return first, chain([first], iterator)
 
 
-def _mask(feeds: Feeds) -> NDArray[np.bool_]:
+def real_positions(feeds: Feeds) -> NDArray[np.bool_]:
     """Real positions (B, T); all of them without a mask, where T is the length of the first input of rank 2."""
     if MASK_NAME in feeds:
         return np.not_equal(feeds[MASK_NAME], 0)

@@ -147,6 +147,33 @@ def test_quantize_refuses_choices_without_effect(
     assert not out.exists()
 
 
+def test_explain_ranks_sites_and_writes_a_list_that_quantize_reads(workshop: Workshop, tmp_path: Path) -> None:
+    out, page = tmp_path / "float.txt", tmp_path / "page.html"
+    options = (
+        "explain", workshop.model, "--calibration", workshop.cache, "--profile", "paper", "--task", "fidelity",
+        "--data", workshop.texts, "--limit", 40, "--evaluate", 1, "--threads", 1,
+    )  # fmt: skip
+    plain = succeed(*options, "--json", tmp_path / "plain.json")
+    drop = (found := json.loads((tmp_path / "plain.json").read_text()))["float_score"] - found["quantized_score"]
+    assert found["evidence"] == "simulated"
+    assert found["sites"][0]["name"] in plain.stdout
+    searched = (*options, "--max-drop", 0.9 * drop, "--largest", 8, "--out", out, "--html", page)
+    told = succeed(*searched, "--json", tmp_path / "once.json")
+    succeed(*searched, "--json", tmp_path / "twice.json", "--force")
+    assert (tmp_path / "once.json").read_bytes() == (tmp_path / "twice.json").read_bytes()
+    assert "sites in float give" in told.stdout
+    assert "<svg" in page.read_text()
+    assert "The search" in page.read_text()
+    succeed("quantize", workshop.model, "--calibration", workshop.cache, "--out", tmp_path / "q.onnx", "--profile", "paper",
+            "--exclude", out)  # fmt: skip
+    assert "no findings" in succeed("lint", tmp_path / "q.onnx", "--profile", "paper").stdout
+    failed = invoke(*options, "--max-drop", 0, "--largest", 1, "--json", tmp_path / "failed.json")
+    assert failed.exit_code == 1
+    assert "no set of up to 1 sites in float loses at most 0.0" in failed.stderr
+    assert json.loads((tmp_path / "failed.json").read_text())["float_sites"] is None
+    assert "--out has no effect without --max-drop" in refuse(*options, "--out", tmp_path / "never.txt")
+
+
 def test_lint_passes_the_own_graph_and_fails_it_under_another_profile(workshop: Workshop) -> None:
     assert "no findings" in succeed("lint", workshop.int8).stdout
     done = invoke("lint", workshop.int8, "--profile", "paper")

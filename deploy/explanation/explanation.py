@@ -1,0 +1,108 @@
+"""What an explanation says, as plain values."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from deploy.graphs.site_choice import literal_pattern
+
+SCHEMA_VERSION = 1
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class ExplainedSite:
+    """One site; signal to noise in dB, None where nothing is changed."""
+
+    name: str
+    kind: str
+    is_weight: bool
+    low: float
+    high: float
+    """Ends of the range that the integers are spread over."""
+    step: float
+    """Scale; the largest one of a weight with several."""
+    saturated: float
+    """Share of values beyond the range."""
+    zeroed: float
+    """Share of values that are not 0 and become 0."""
+    sqnr: float | None
+    """Of the tensor itself."""
+    output_sqnr_alone: float | None
+    """Of the graph's outputs with only this site in integers."""
+    output_sqnr_without: float | None
+    """Of the graph's outputs with only this site in float."""
+    score_without: float | None = None
+    """Of the task with only this site in float (with what an exclusion of it takes along); None where it was not evaluated."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class SearchStep:
+    """One evaluation of the search."""
+
+    float_sites: tuple[str, ...]
+    score: float
+    drop: float
+    """Loss against the float model; positive is worse."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Explanation:
+    """Everything that ``quietformer explain`` found. Scores are simulated: integers rounded in float, as ONNX defines Q/DQ."""
+
+    graph_sha256: str
+    profile: str
+    bits: str
+    weights: str
+    method: str
+    task: str
+    metric: str
+    higher_is_better: bool
+    num_examples: int
+    data: str
+    float_score: float
+    quantized_score: float
+    output_sqnr: float | None
+    """Of the graph's outputs with all sites in integers."""
+    sites: tuple[ExplainedSite, ...]
+    """Most harmful first: by the signal to noise that the outputs have without them."""
+    max_drop: float | None
+    steps: tuple[SearchStep, ...]
+    """Of the search, in order; empty where none was asked for or needed."""
+    float_sites: tuple[str, ...] | None
+    """The smallest set that was found to meet ``max_drop``; None where none was, or no search was asked for."""
+    float_sites_score: float | None
+    evidence: str = "simulated"
+    schema_version: int = SCHEMA_VERSION
+
+    def drop(self, score: float) -> float:
+        """Loss of a score against the float model; positive is worse."""
+        return self.float_score - score if self.higher_is_better else score - self.float_score
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain values for JSON; an infinite ratio becomes a text."""
+        return {name: _plain(value) for name, value in asdict(self).items()}
+
+    def exclusion_list(self) -> str:
+        """The float sites as a file for ``quietformer quantize --exclude``.
+
+        Raises:
+            ValueError: no set was found, or it is empty: nothing is to be excluded.
+        """
+        if not self.float_sites:
+            raise ValueError("there is no set of float sites to write")
+        head = (
+            f"# {len(self.float_sites)} of {len(self.sites)} sites of profile {self.profile} in float: {self.metric} "
+            f"{self.float_sites_score:.4f} on {self.data} (float {self.float_score:.4f}, all in integers "
+            f"{self.quantized_score:.4f}), simulated\n"
+        )
+        return head + "".join(f"{literal_pattern(name)}\n" for name in self.float_sites)
+
+
+def _plain(value: Any) -> Any:
+    if isinstance(value, dict):
+        return {name: _plain(entry) for name, entry in value.items()}
+    if isinstance(value, list | tuple):
+        return [_plain(entry) for entry in value]
+    return str(value) if isinstance(value, float) and not math.isfinite(value) else value

@@ -1,0 +1,137 @@
+"""A few examples of a task, run through one switched session: what any subset of the sites does to the graph's outputs.
+
+Padded positions are left out.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+
+import numpy as np
+import onnx
+
+from deploy.calibration.calibrate import MASK_NAME, real_positions
+from deploy.calibration.quant_params import QuantParams
+from deploy.calibration.token_axes import real_parts
+from deploy.calibration.token_layouts import find_layouts
+from deploy.explanation.literal_session import literal_session
+from deploy.explanation.site_figures import RoundingFigures
+from deploy.explanation.switched_graph import SWITCHES, Switchable, add_switches, constants_of
+from deploy.graphs.watched_graph import WatchedGraph
+from deploy.quantization.site_selection import Place
+from deploy.tasks.task import Feeds, Infer, Task
+
+_ROWS = 16
+"""Rows that are taken."""
+_PLACE = 0.6
+"""Which batch they are taken from, as a share of the way through the task: tasks on texts go from short ones to long ones."""
+
+
+def probe_feeds(task: Task, infer: Infer) -> tuple[list[Feeds], float]:
+    """Feeds of a few examples from one batch of a task; and the score of ``infer``, which ran the whole task for them."""
+    kept: list[Feeds] = []
+    stride, number = 1, 0
+
+    def recording(feeds: Feeds) -> dict[str, np.ndarray]:
+        nonlocal kept, stride, number
+        if number % stride == 0:
+            kept.append({name: value[:_ROWS].copy() for name, value in feeds.items()})
+            if len(kept) >= 64:
+                kept, stride = kept[::2], 2 * stride
+        number += 1
+        return infer(feeds)
+
+    score = task.evaluate(recording).score
+    return [kept[int(_PLACE * len(kept))]], score
+
+
+class Probe:
+    """An open switched session with the float model's values beside it; made by :func:`open_probe`."""
+
+    def __init__(
+        self,
+        infer: Infer,
+        switch: Mapping[Place, int],
+        batches: Sequence[Feeds],
+        floats: Sequence[list[np.ndarray]],
+        layouts: _Layouts,
+    ) -> None:
+        self._infer, self._switch, self._batches, self._floats, self._layouts = infer, switch, batches, floats, layouts
+        self.signal = sum(float(np.square(part, dtype=np.float64).sum()) for batch in floats for part in batch)
+
+    @property
+    def places(self) -> frozenset[Place]:
+        """All places."""
+        return frozenset(self._switch)
+
+    def noise(self, on: Collection[Place]) -> float:
+        """Squared error of the graph's outputs with exactly these places in integers, summed over the examples."""
+        switches = np.zeros(len(self._switch), np.bool_)
+        switches[[self._switch[place] for place in on]] = True
+        total = 0.0
+        for feeds, exact in zip(self._batches, self._floats, strict=True):
+            found = self._layouts.parts(self._infer(feeds | {SWITCHES: switches}), feeds)
+            total += sum(float(np.square(a.astype(np.float64) - b).sum()) for a, b in zip(found, exact, strict=True))
+        return total
+
+
+class _Layouts:
+    """Which values of the outputs count."""
+
+    def __init__(self, graph: WatchedGraph, outputs: Sequence[str]) -> None:
+        self._outputs = list(outputs)
+        self._layouts = find_layouts(graph, self._outputs, mask_name=MASK_NAME)
+
+    def parts(self, values: Mapping[str, np.ndarray], feeds: Feeds) -> list[np.ndarray]:
+        mask = real_positions(feeds)
+        return [part for name in self._outputs for part in real_parts(values[name], mask, self._layouts[name])]
+
+
+@contextmanager
+def open_probe(
+    float_path: Path,
+    float_model: onnx.ModelProto,
+    quantized: onnx.ModelProto,
+    sites: Sequence[Switchable],
+    batches: Sequence[Feeds],
+    *,
+    threads: int | None = None,
+) -> Iterator[Probe]:
+    """Open the session of every subset.
+
+    Args:
+        float_path: the float graph.
+        float_model: the same, with its weights.
+        quantized: its Q/DQ graph with all sites; gets switches in place.
+        sites: of that graph.
+        batches: examples.
+        threads: of ONNX Runtime.
+
+    Raises:
+        ImportError: ONNX Runtime is not installed.
+        ValueError: the graph does not run.
+    """
+    outputs = [value.name for value in quantized.graph.output]
+    layouts = _Layouts(WatchedGraph(float_path), outputs)
+    switch = add_switches(quantized, sites, constants_of(float_model, sites))
+    with literal_session(quantized, threads=threads) as infer:
+        off = np.zeros(len(switch), np.bool_)
+        floats = [layouts.parts(infer(feeds | {SWITCHES: off}), feeds) for feeds in batches]
+        yield Probe(infer, switch, batches, floats, layouts)
+
+
+def tensor_figures(
+    float_path: Path, params: Mapping[str, QuantParams], batches: Sequence[Feeds], *, threads: int | None = None
+) -> dict[str, RoundingFigures]:
+    """What rounding does to every tensor by itself, on the float model's values; by name of the measured tensor."""
+    graph = WatchedGraph(float_path)
+    layouts = find_layouts(graph, list(params), mask_name=MASK_NAME)
+    figures = {name: RoundingFigures() for name in params}
+    session = graph.open(list(params), threads=threads)
+    for feeds in batches:
+        mask = real_positions(feeds)
+        for name, values in session.run(feeds).items():
+            figures[name].add(real_parts(values, mask, layouts[name]), params[name])
+    return figures

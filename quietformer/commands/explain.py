@@ -1,0 +1,115 @@
+"""``quietformer explain``: which sites of a graph cost accuracy, and the few that must stay float."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from quietformer.commands.compare import TaskChoice
+from quietformer.commands.profile_option import Profile
+from quietformer.commands.quantize import Weights
+from quietformer.commands.site_options import Bmms, Exclude, GatePath, Include, ResidualAdds, SwitchChoice
+
+
+def explain(
+    model: Annotated[Path, typer.Argument(metavar="MODEL.onnx", help="Float graph, as exported.")],
+    *,
+    calibration: Annotated[
+        Path, typer.Option("--calibration", metavar="FILE", help="Cache of 'quietformer calibrate'.")
+    ],
+    task: Annotated[TaskChoice, typer.Option("--task", help="How accuracy is judged.")],
+    data: Annotated[str, typer.Option("--data", metavar="PATH", help="The task's data.")],
+    profile: Annotated[Profile, typer.Option("--profile", help="Whose sites.")] = Profile.TENSORRT,
+    weights: Annotated[Weights, typer.Option("--weights", help="Ranges of the weights.")] = Weights.MINMAX,
+    bits: Annotated[str, typer.Option("--bits", metavar="W8A8", help="Widths of weights and activations.")] = "W8A8",
+    exclude: Exclude = None,
+    include: Include = None,
+    bmms: Bmms = SwitchChoice.PROFILE,
+    residual_adds: ResidualAdds = SwitchChoice.PROFILE,
+    gate_path: GatePath = SwitchChoice.PROFILE,
+    max_drop: Annotated[
+        float | None,
+        typer.Option("--max-drop", metavar="D", help="Search the few sites to keep in float for a loss of at most D."),
+    ] = None,
+    out: Annotated[
+        Path | None, typer.Option("--out", metavar="FILE", help="Write these sites for 'quantize --exclude FILE'.")
+    ] = None,
+    evaluate: Annotated[
+        int, typer.Option("--evaluate", min=0, help="Judge so many sites by the whole task, with only them in float.")
+    ] = 8,
+    largest: Annotated[int, typer.Option("--largest", min=1, help="Keep at most so many sites in float.")] = 32,
+    limit: Annotated[int | None, typer.Option("--limit", min=1, help="Use the first so many examples.")] = None,
+    window: Annotated[
+        int | None, typer.Option("--window", min=2, help="Tokens of a window of task clm; 512 by default.")
+    ] = None,
+    threads: Annotated[int | None, typer.Option("--threads", min=1, help="Of ONNX Runtime.")] = None,
+    json_file: Annotated[Path | None, typer.Option("--json", metavar="FILE", help="Write everything found.")] = None,
+    html_file: Annotated[Path | None, typer.Option("--html", metavar="FILE", help="Write it as a page.")] = None,
+    force: Annotated[bool, typer.Option("--force", help="Replace existing files.")] = False,
+) -> None:
+    """Find what integers do to each site, and which must stay float.
+
+    Ranks all sites by what the outputs gain with only that one in float; scores are simulated. Exits 1 when no set within
+    --largest loses at most --max-drop.
+
+    Example: quietformer explain model.onnx --calibration calibration.json --profile paper --task sts --data sts-dev.csv --max-drop 0.004 --out float-sites.txt
+    """
+    import json
+
+    from deploy.backends.opening import open_backend
+    from deploy.calibration.calibration_cache import CalibrationCache
+    from deploy.explanation.explain import ExplainProgress, ExplainSettings
+    from deploy.explanation.explain import explain as find
+    from deploy.files import refuse_existing, refuse_own_input, write_atomically
+    from deploy.quantization.bits import Bits
+    from quietformer.gate import GateFailedError
+    from quietformer.graph_data.task_opening import open_task
+    from quietformer.progress import progress
+    from quietformer.report.explanation_page import explanation_to_html, headline, site_table
+    from quietformer.site_options import listed_files, site_choice
+    from quietformer.terminal_table import terminal_table
+
+    if out is not None and max_drop is None:
+        raise ValueError("--out has no effect without --max-drop: no set of sites is searched")
+    lists = listed_files([*(exclude or ()), *(include or ())])
+    for file in filter(None, (out, json_file, html_file)):
+        refuse_own_input(file, [model, calibration, data, *lists])
+        refuse_existing(file, force=force)
+    choice = site_choice(
+        exclude=exclude or (),
+        include=include or (),
+        bmms=bmms.value,
+        residual_adds=residual_adds.value,
+        gate_path=gate_path.value,
+    )
+    cache = CalibrationCache.load(calibration)
+    with progress("explain") as job:
+        with open_backend("onnxruntime", model, threads=threads) as float_model:
+            opened = open_task(task.value, model, data, float_infer=float_model.infer, limit=limit, window=window)
+        found = find(
+            model,
+            cache,
+            opened,
+            profile=profile.value,
+            weights=weights.value,
+            choice=choice,
+            bits=Bits.parse(bits),
+            data=data,
+            settings=ExplainSettings(evaluated=evaluate, max_drop=max_drop, largest=largest, threads=threads),
+            progress=ExplainProgress(tell=job.tell, advance=lambda done, total: job.advance(done, total, "sites")),
+        )
+    typer.echo(terminal_table(site_table(found)))
+    typer.echo(headline(found))
+    if json_file is not None:
+        write_atomically(json_file, json.dumps(found.to_dict(), indent=1, allow_nan=False) + "\n")
+    if html_file is not None:
+        write_atomically(html_file, explanation_to_html(found, name=model.name))
+    if max_drop is not None and found.float_sites is None:
+        raise GateFailedError(f"no set of up to {largest} sites in float loses at most {max_drop} {found.metric}")
+    if out is not None:
+        if not found.float_sites:
+            typer.echo(f"{out} is not written: nothing has to stay float")
+        else:
+            write_atomically(out, found.exclusion_list())
