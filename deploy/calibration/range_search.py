@@ -89,8 +89,8 @@ def quantization_error(statistics: TensorStatistics, params: QuantParams) -> flo
 def least_error_range(statistics: TensorStatistics, *, bits: int, symmetric: bool) -> tuple[float, float]:
     """The range of least squared error; never worse than the extremes on the same histogram.
 
-    A coarse search shrinks both ends together; fine ones then move each end of the best alone (only the larger matters
-    when ``symmetric``).
+    A coarse search shrinks both ends together, then each alone (what GELU gives has most of its values at one end); fine ones
+    then move each end of the best alone. Only the larger end matters when ``symmetric``.
     """
     low, high = with_zero(statistics.low, statistics.high)
     density = _Density.of(statistics)
@@ -99,16 +99,21 @@ def least_error_range(statistics: TensorStatistics, *, bits: int, symmetric: boo
         return density.error(quant_params(*candidate, bits=bits, symmetric=symmetric))
 
     best, least, best_shares = (low, high), error((low, high)), (1.0, 1.0)
-    moved_ends = [(1.0, 1.0)] if symmetric else [(1.0, 0.0), (0.0, 1.0), (1.0, 0.0), (0.0, 1.0)]
-    for move_low, move_high in [(0.0, 0.0), *moved_ends]:
-        if move_low == move_high == 0.0:
-            trial = [(share, share) for share in _COARSE_SHARES]
-        else:
-            trial = [(best_shares[0] + step * move_low, best_shares[1] + step * move_high) for step in _FINE_STEPS]
+
+    def try_shares(trial: list[tuple[float, float]]) -> None:
+        nonlocal best, least, best_shares
         for share_low, share_high in trial:
             candidate = (low * share_low, high * share_high)
             if 0 < share_low <= 1 and 0 < share_high <= 1 and (found := error(candidate)) < least:
                 best, least, best_shares = candidate, found, (share_low, share_high)
+
+    try_shares([(share, share) for share in _COARSE_SHARES])
+    if not symmetric and low < 0 < high:
+        try_shares([(1.0, share) for share in _COARSE_SHARES])
+        try_shares([(share, 1.0) for share in _COARSE_SHARES])
+    for move_low, move_high in [(1.0, 1.0)] if symmetric else [(1.0, 0.0), (0.0, 1.0)] * 2:
+        start_low, start_high = best_shares
+        try_shares([(start_low + step * move_low, start_high + step * move_high) for step in _FINE_STEPS])
     return best
 
 

@@ -13,7 +13,7 @@ from quietformer.cli import app
 from quietformer.gate import GateFailedError
 
 COMMANDS = (
-    "demo", "run", "retrofit", "train", "inspect", "export", "adopt", "calibrate", "quantize", "lint", "build", "bench", "compare",
+    "demo", "run", "retrofit", "train", "inspect", "export", "adopt", "calibrate", "quantize", "lint", "explain", "build", "bench", "compare",
     "data", "cache", "doctor",
 )  # fmt: skip
 HEAVY = (
