@@ -77,6 +77,7 @@ def main() -> None:
     parser.add_argument("--batches", type=int, default=8)
     parser.add_argument("--limit", type=int, help="first so many pairs")
     parser.add_argument("--backend", default="onnxruntime")
+    parser.add_argument("--threads", type=int, help="of the backend; its own choice by default")
     parser.add_argument("--out", type=Path, required=True)
     given = parser.parse_args()
     given.out.mkdir(parents=True, exist_ok=True)
@@ -85,7 +86,7 @@ def main() -> None:
         inputs = graph_inputs(graph, length=_LENGTH)
         drawn, _ = inputs.calibration_batches(given.calibration, batches=given.batches, batch_size=16, seed=0)
         batches = [dict(batch) for batch in drawn]
-        with open_backend("onnxruntime", graph) as reference:
+        with open_backend("onnxruntime", graph, threads=given.threads) as reference:
             task = open_task("sts", graph, given.task_data, float_infer=reference.infer, limit=given.limit)
             rows.append({"model": graph.parent.name, "fix": "float32", "score": task.evaluate(reference.infer).score})
         print(rows[-1], file=sys.stderr, flush=True)
@@ -95,7 +96,7 @@ def main() -> None:
                 started = time.perf_counter()
                 fix(graph, batches, out, profile)
                 seconds = round(time.perf_counter() - started, 1)
-                with open_backend(given.backend, out) as opened:
+                with open_backend(given.backend, out, threads=given.threads) as opened:
                     score = task.evaluate(opened.infer).score
                 row = {"model": graph.parent.name, "profile": profile, "fix": name, "score": score, "seconds": seconds}
                 rows.append(row)

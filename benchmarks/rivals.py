@@ -15,7 +15,7 @@ import importlib.util
 import json
 import sys
 from contextlib import ExitStack
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
@@ -36,6 +36,7 @@ from quietformer.graph_data.task_opening import open_task
 from quietformer.report.tables import Table
 from quietformer.terminal_table import terminal_table
 
+_STAGES = ("quantize", "judge", "time")
 _BACKENDS = ("onnxruntime", "openvino")
 _SAMPLES = 128
 _LENGTH = 128
@@ -128,28 +129,28 @@ def main() -> None:
     parser.add_argument("--python", action="append", default=[], metavar="PACKAGE=PATH", help="interpreter of a rival")
     parser.add_argument("--rows", nargs="*", default=list(ROWS), choices=list(ROWS))
     parser.add_argument("--shapes", nargs="*", help="1x128 and so on; batches of images alone for vit")
+    parser.add_argument("--threads", type=int, help="of every backend; their own choice by default")
     parser.add_argument("--seconds", type=float, default=1.0, help="measured time per candidate, shape and repeat")
     parser.add_argument("--repeats", type=int, default=3)
-    parser.add_argument(
-        "--stage", choices=("all", "prepare", "time"), default="all", help="latency apart from the rest"
-    )
+    parser.add_argument("--stage", choices=("all", *_STAGES), default="all", help="one part alone, on what is there")
     given = parser.parse_args()
     pythons = dict(entry.split("=", 1) for entry in given.python)
     given.out.mkdir(parents=True, exist_ok=True)
     record_file = given.out / "rivals.json"
-    if given.stage == "time":
-        record = json.loads(record_file.read_text(encoding="utf-8"))
-    else:
-        record = prepare(given, pythons)
+    stages = _STAGES if given.stage == "all" else (given.stage,)
+    record = quantize_rows(given, pythons) if "quantize" in stages else json.loads(record_file.read_text("utf-8"))
+    write_atomically(record_file, json.dumps(record, indent=1) + "\n")
+    if "judge" in stages:
+        judge_rows(record, given)
         write_atomically(record_file, json.dumps(record, indent=1) + "\n")
-    if given.stage != "prepare":
+    if "time" in stages:
         time_rows(record, given)
         write_atomically(record_file, json.dumps(record, indent=1) + "\n")
     print(_table(record))
 
 
-def prepare(given: argparse.Namespace, pythons: dict[str, str]) -> dict[str, Any]:
-    """Quantize and judge every row."""
+def quantize_rows(given: argparse.Namespace, pythons: dict[str, str]) -> dict[str, Any]:
+    """Quantize every row in a process of its own."""
     subject = open_subject(given.model, given.calibration, given.out)
     rows: dict[str, dict[str, Any]] = {"float": {"path": str(subject.graph)}}
     for name in given.rows:
@@ -158,25 +159,36 @@ def prepare(given: argparse.Namespace, pythons: dict[str, str]) -> dict[str, Any
         print(f"{name}: quantizing", file=sys.stderr, flush=True)
         rows[name] = run_apart(name, subject.graph, subject.samples, path, python=python) | {"path": str(path)}
     rows |= {name: {"path": str(path)} for name, path in subject.given.items()}
-    with open_backend("onnxruntime", subject.graph) as reference:
-        tasks = [open_task("outputs", subject.graph, str(subject.held_out), float_infer=reference.infer)]
-        if given.task_data and read_info(subject.graph).reads == "tokens":
-            tasks.append(
-                open_task("sts", subject.graph, given.task_data, float_infer=reference.infer, limit=given.limit)
-            )
+    for row in rows.values():
+        if "skipped" not in row:
+            row["mb"] = round(stored_bytes(Path(row["path"])) / 1e6, 1)
+    return {
+        "model": given.model,
+        "samples": _IMAGES if given.model == "vit" else _SAMPLES,
+        "held_out": str(subject.held_out),
+        "machine": asdict(machine_facts()),
+        "rows": rows,
+    }
+
+
+def judge_rows(record: dict[str, Any], given: argparse.Namespace) -> None:
+    """Scores of every row on every backend."""
+    rows = record["rows"]
+    graph = Path(rows["float"]["path"])
+    with open_backend("onnxruntime", graph, threads=given.threads) as reference:
+        tasks = [open_task("outputs", graph, record["held_out"], float_infer=reference.infer)]
+        if given.task_data and read_info(graph).reads == "tokens":
+            tasks.append(open_task("sts", graph, given.task_data, float_infer=reference.infer, limit=given.limit))
     for name, row in rows.items():
         if "skipped" in row:
             continue
-        row["mb"] = round(stored_bytes(Path(row["path"])) / 1e6, 1)
         for backend in _BACKENDS:
             print(f"{name}: judging on {backend}", file=sys.stderr, flush=True)
             try:
-                with open_backend(backend, Path(row["path"])) as opened:
+                with open_backend(backend, Path(row["path"]), threads=given.threads) as opened:
                     row[backend] = {"precision": opened.precision, "scores": judge(opened, tasks)}
             except ValueError as error:
                 row[backend] = {"skipped": str(error)[:160]}
-    facts = machine_facts()
-    return {"model": given.model, "samples": _SAMPLES, "machine": vars(facts) if hasattr(facts, "__dict__") else str(facts), "rows": rows}  # fmt: skip
 
 
 def time_rows(record: dict[str, Any], given: argparse.Namespace) -> None:
@@ -192,7 +204,7 @@ def time_rows(record: dict[str, Any], given: argparse.Namespace) -> None:
                 for backend in _BACKENDS:
                     if "scores" not in row.get(backend, {}):
                         continue
-                    opened = stack.enter_context(open_backend(backend, Path(row["path"])))
+                    opened = stack.enter_context(open_backend(backend, Path(row["path"]), threads=given.threads))
                     opened.fix_shapes(feeds)
                     candidates.append(Candidate(name=f"{name}/{backend}", backend=opened))
             report = bench(candidates, feeds, repeats=given.repeats, seconds=given.seconds, warmup_seconds=0.1)
