@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import argparse
 import json
-import resource
 import subprocess
 import sys
 import tempfile
@@ -238,8 +237,14 @@ def main() -> None:
     started = time.perf_counter()
     ROWS[given.row][1](given.model, batches, given.out)
     seconds = time.perf_counter() - started
-    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
-    print(json.dumps({"seconds": round(seconds, 1), "peak_mb": round(peak), "mb": _megabytes(given.out)}))
+    print(json.dumps({"seconds": round(seconds, 1), "peak_mb": _peak_megabytes(), "mb": _megabytes(given.out)}))
+
+
+def _peak_megabytes() -> int:
+    """Largest resident memory of this process; ``getrusage`` would count that of the process it was forked from."""
+    status = Path("/proc/self/status").read_text(encoding="utf-8")
+    kilobytes = next(line for line in status.splitlines() if line.startswith("VmHWM:")).split()[1]
+    return round(int(kilobytes) * 1024 / 1e6)
 
 
 def _megabytes(graph: Path) -> float:

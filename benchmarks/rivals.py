@@ -215,8 +215,8 @@ def time_rows(record: dict[str, Any], given: argparse.Namespace) -> None:
 
 def _table(record: dict[str, Any]) -> str:
     ran = [row[backend] for row in record["rows"].values() for backend in _BACKENDS if "scores" in row.get(backend, {})]
-    metrics = list(ran[0]["scores"])
-    shapes = list(ran[0].get("median_ms", {}))
+    metrics = list(ran[0]["scores"]) if ran else []
+    shapes = list(ran[0].get("median_ms", {})) if ran else []
     head = ["row", "backend", *metrics, *(f"ms {shape}" for shape in shapes), "quantized in s", "peak MB", "MB"]
     lines = [head]
     for name, row in record["rows"].items():
@@ -224,7 +224,7 @@ def _table(record: dict[str, Any]) -> str:
             lines.append([name, row["skipped"], *([""] * (len(head) - 2))])
             continue
         for backend in _BACKENDS:
-            result = row[backend]
+            result = row.get(backend, {"skipped": "not judged"})
             cost = [str(row.get(key, "")) for key in ("seconds", "peak_mb", "mb")]
             if "skipped" in result:
                 lines.append([name, f"{backend}: {result['skipped']}", *([""] * (len(head) - 2))])
