@@ -25,11 +25,13 @@ class TensorLayout:
     """Shape of a tensor as a function of batch and length."""
 
     batched: bool
-    """Whether axis 0 runs over the rows (times what follows, where other axes were merged into it)."""
+    """Whether the first axis that is not ``leading`` runs over the rows (times what follows, where other axes were merged into it)."""
     axes: tuple[int | None, ...]
     """The axes of one row: None for a token axis, else their size."""
     stored: tuple[int, ...] = ()
     """Positions before the first token, per token axis, as the keys of a stored prefix; left out where there are none."""
+    leading: int = 0
+    """Axes of size one before that of the rows, as in a query that was cut out of stacked query, key and value."""
 
     @property
     def token_axes(self) -> tuple[int, ...]:
@@ -55,9 +57,10 @@ class TensorLayout:
         """View with the rows as axis 0; a tensor that is the same for every row gets one of size 1."""
         if not self.batched:
             return array[np.newaxis]
-        if array.ndim == len(self.axes) + 1:
-            return array
-        return array.reshape(rows, array.shape[0] // rows, *array.shape[1:])
+        shape = array.shape[self.leading :]
+        if len(shape) > len(self.axes):
+            return array.reshape(shape)
+        return array.reshape(rows, shape[0] // rows, *shape[1:])
 
 
 def layout_from_shapes(name: str, shapes: Sequence[Shape], runs: Sequence[tuple[int, int]]) -> TensorLayout:
@@ -69,6 +72,8 @@ def layout_from_shapes(name: str, shapes: Sequence[Shape], runs: Sequence[tuple[
         ValueError: an axis follows neither batch nor length, nor stays constant.
     """
     lengths = [length for _, length in runs]
+    leading = _axes_before_rows(shapes, runs)
+    shapes_told, shapes = shapes, [shape[leading:] for shape in shapes]
     merged = [
         shape[0] // rows if shape and shape[0] % rows == 0 else 0 for shape, (rows, _) in zip(shapes, runs, strict=True)
     ]
@@ -90,10 +95,22 @@ def layout_from_shapes(name: str, shapes: Sequence[Shape], runs: Sequence[tuple[
             stored += before
         else:
             raise ValueError(
-                f"cannot tell which axes of tensor '{name}' hold tokens: its shape is {shapes[0]} at batch and length "
-                f"{runs[0]}, {shapes[1]} at {runs[1]}"
+                f"cannot tell which axes of tensor '{name}' hold tokens: its shape is {shapes_told[0]} at batch and "
+                f"length {runs[0]}, {shapes_told[1]} at {runs[1]}"
             )
-    return TensorLayout(batched=batched, axes=tuple(axes), stored=tuple(stored) if any(stored) else ())
+    return TensorLayout(batched=batched, axes=tuple(axes), stored=tuple(stored) if any(stored) else (), leading=leading)
+
+
+def _axes_before_rows(shapes: Sequence[Shape], runs: Sequence[tuple[int, int]]) -> int:
+    """How many axes of size one stand before one that is the rows; 0 where none is."""
+    rows = [batch for batch, _ in runs]
+    leading = 0
+    while all(len(shape) > leading + 1 and shape[leading] == 1 for shape in shapes):
+        leading += 1
+        if [shape[leading] for shape in shapes] == rows:
+            # Axes of one row alone are rows themselves.
+            return 0 if set(rows) == {1} else leading
+    return 0
 
 
 def real_parts(array: Array, mask_BT: NDArray[np.bool_], layout: TensorLayout) -> Iterator[Array]:

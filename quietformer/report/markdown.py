@@ -11,6 +11,7 @@ from quietformer.report.tables import (
     accuracy_table,
     arm_table,
     artifact_table,
+    engine_table,
     latency_table,
     machine_table,
     outlier_table,
@@ -50,7 +51,8 @@ def to_markdown(report: RunReport) -> str:
     sections = (
         ("Training", arm_table(report)),
         ("Outliers", outlier_table(report)),
-        ("Files", artifact_table(report.artifacts, report.engines)),
+        ("Engines", engine_table(report.engines)),
+        ("Files", artifact_table(report.artifacts)),
     )
     for title, table in sections:
         if table is not None:

@@ -23,6 +23,7 @@ from quietformer.report.tables import (
     accuracy_table,
     arm_table,
     artifact_table,
+    engine_table,
     latency_table,
     machine_table,
     outlier_table,
@@ -112,7 +113,10 @@ def _sections(report: RunReport) -> list[Section]:
         )
     if report.export is not None:
         sections.append(_export_section(report))
-    files = artifact_table(report.artifacts, report.engines)
+    engines = engine_table(report.engines)
+    if engines is not None:
+        sections.append(Section(anchor="engines", title="Engines", table=engines))
+    files = artifact_table(report.artifacts)
     if files is not None:
         sections.append(Section(anchor="files", title="Files", table=files))
     return sections

@@ -193,24 +193,39 @@ def parity_table(export: ExportFacts) -> Table:
     )
 
 
-def artifact_table(artifacts: Sequence[ArtifactFacts], engines: Sequence[EngineFacts]) -> Table | None:
-    """Files of the run, then engines."""
-    rows: list[tuple[str, ...]] = [
-        (a.role, a.file, a.note or NOTHING, a.sha256[:12] or NOTHING, megabytes(a.num_bytes)) for a in artifacts
-    ]
-    rows += [
-        (
-            f"engine, {engine.evidence}",
-            f"{engine.backend} {engine.version}",
-            " ".join(filter(None, [f"SM {', '.join(engine.compute_capabilities)}.", engine.note])),
-            NOTHING,
-            megabytes(engine.num_bytes),
-        )
-        for engine in engines
-    ]
+def artifact_table(artifacts: Sequence[ArtifactFacts]) -> Table | None:
+    """Files of the run."""
+    rows = [(a.role, a.file, a.note or NOTHING, a.sha256[:12] or NOTHING, megabytes(a.num_bytes)) for a in artifacts]
     if not rows:
         return None
     return Table(header=("Kind", "File", "Note", "sha256", "Size"), rows=tuple(rows), text_columns=4)
+
+
+def engine_table(engines: Sequence[EngineFacts]) -> Table | None:
+    """Engines that were built: for which GPUs, of what, how large, in what time; and targets that the builder refused."""
+    rows: list[tuple[str, ...]] = []
+    for engine in engines:
+        facts = engine.facts
+        name = f"{engine.backend} {engine.version}"
+        share = f"{facts['int8_share']:.0%}" if "int8_share" in facts else NOTHING
+        parsed, built = (
+            f"{facts[key]:.1f} s" if key in facts else NOTHING for key in ("parse_seconds", "build_seconds")
+        )
+        precision = facts.get("precision", NOTHING)
+        targets = ", ".join(engine.compute_capabilities)
+        rows.append((name, targets, precision, engine.evidence, share, megabytes(engine.num_bytes), parsed, built))
+        rows += [
+            (name, target, NOTHING, f"not built: {reason}", NOTHING, NOTHING, NOTHING, NOTHING)
+            for target, reason in facts.get("left_out", {}).items()
+        ]
+    if not rows:
+        return None
+    return Table(
+        header=("Engine", "For SM", "Precision", "Evidence", "Weights in INT8", "Size", "Parsed in", "Built in"),
+        rows=tuple(rows),
+        text_columns=4,
+        caption=" ".join(dict.fromkeys(engine.note for engine in engines if engine.note)),
+    )
 
 
 def machine_table(machine: MachineFacts) -> Table:

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import onnx
 import pytest
+from transformers import PreTrainedModel
 
 from deploy.calibration.calibrate import calibrate
 from deploy.graphs.graph_info import read_info
@@ -21,7 +23,8 @@ from tests.export.conftest import ExportTiny
 from tests.export.rtx_parser import refuse_unparsable
 from tests.export.test_decoder_export import ONE_LAYER
 from tests.export.tiny_checkpoints import VOCAB_SIZE, settings
-from tests.export.vision_checkpoints import SMALL_ENCODER, small_vit, write_vision
+from tests.export.vision_checkpoints import SMALL_ENCODER, small_timm, small_vit, write_vision
+from train.attention.settings import AttentionSettings
 
 DECODERS: list[tuple[str, str, str, dict[str, Any]]] = [
     ("opt", "clipped", "linear", {"lowering": "literal"}),
@@ -65,9 +68,16 @@ def test_decoders(export_tiny: ExportTiny, tmp_path: Path, variant: tuple[str, s
         assert {types[name] for name in angles} == {onnx.TensorProto.FLOAT}
 
 
-@pytest.mark.parametrize(("softmax", "gate"), [("vanilla", "none"), ("clipped", "mlp")])
-def test_vision_transformers(tmp_path: Path, softmax: str, gate: str) -> None:
-    checkpoint = write_vision(small_vit(settings(softmax, gate)), tmp_path / "checkpoint", SMALL_ENCODER)
+@pytest.mark.parametrize(
+    ("make", "softmax", "gate"),
+    [(small_vit, "vanilla", "none"), (small_vit, "clipped", "mlp"), (small_timm, "clipped", "linear")],
+)
+def test_vision_transformers(
+    tmp_path: Path, make: Callable[[AttentionSettings], PreTrainedModel], softmax: str, gate: str
+) -> None:
+    if make is small_timm:
+        pytest.importorskip("timm")
+    checkpoint = write_vision(make(settings(softmax, gate)), tmp_path / "checkpoint", SMALL_ENCODER)
     path = export_checkpoint(checkpoint, tmp_path / "graph" / "model.onnx").path
     pixels = np.random.default_rng(0).standard_normal((3, 3, 32, 32), dtype=np.float32)
     half = _check(path, {"pixel_values": pixels}, slice(None))

@@ -5,11 +5,17 @@ from __future__ import annotations
 from pathlib import Path
 
 import torch
-from transformers import PreTrainedModel, ViTConfig, ViTForImageClassification
+from transformers import (
+    PreTrainedModel,
+    TimmWrapperConfig,
+    TimmWrapperForImageClassification,
+    ViTConfig,
+    ViTForImageClassification,
+)
 
 from deploy.data.image_encoding import ImageEncoder
 from deploy.data.image_preprocessing import preprocessor_file
-from tests.train.vision import tiny_vision
+from tests.train.vision import enlarge_weights, tiny_vision
 from train.attention.settings import AttentionSettings
 from train.checkpoints.checkpoint import save
 from train.conversion.convert import convert
@@ -36,6 +42,20 @@ def small_vit(settings: AttentionSettings) -> PreTrainedModel:
         initializer_range=0.2, id2label=dict(enumerate(CLASSES)),
     )  # fmt: skip
     model = ViTForImageClassification(config)
+    convert(model, settings)
+    move_gates(model)
+    model.eval()  # type: ignore[no-untyped-call]
+    return model
+
+
+def small_timm(settings: AttentionSettings) -> PreTrainedModel:
+    """timm's ViT of the same images and patches, one layer; it projects query, key and value at once."""
+    torch.manual_seed(0)
+    sizes = {"img_size": [32, 32], "patch_size": 8, "embed_dim": 32, "depth": 1, "num_heads": 2}
+    config = TimmWrapperConfig(architecture="vit_small_patch16_224", model_args=sizes)
+    config.num_labels = len(CLASSES)
+    model = TimmWrapperForImageClassification(config)
+    enlarge_weights(model)
     convert(model, settings)
     move_gates(model)
     model.eval()  # type: ignore[no-untyped-call]

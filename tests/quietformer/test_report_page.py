@@ -181,3 +181,12 @@ def test_a_missing_extra_says_how_to_install_it(missing: str, monkeypatch: pytes
     monkeypatch.setattr(builtins, "__import__", without)
     with pytest.raises(ImportError, match=r"pip install 'quietformer\[report\]'"):
         to_html(sample_report())
+
+
+def test_engines_are_shown_with_share_size_times_and_refused_targets() -> None:
+    text = to_markdown(sample_report())
+    assert "| tensorrt-rtx 1.7.1 | 8.0, 8.9 | int8 + float16 | unverified | 46% | 24.0 MB | 0.4 s | 11.1 s |" in text
+    assert "not built: no float32 products" in text
+    checker = Checker()
+    checker.feed(to_html(sample_report()))
+    assert "engines" in checker.ids

@@ -71,6 +71,9 @@ def test_every_observed_tensor_of_a_gated_graph_has_a_layout(tmp_path: Path) -> 
         ([(5, 8), (7, 8)], TensorLayout(batched=False, axes=(None, 8))),
         ([(6, 8), (6, 8)], TensorLayout(batched=False, axes=(6, 8))),
         ([(2, 6, 8), (3, 8, 8)], TensorLayout(batched=True, axes=(None, 8), stored=(1,))),
+        ([(1, 2, 4, 5, 8), (1, 3, 4, 7, 8)], TensorLayout(batched=True, axes=(4, None, 8), leading=1)),
+        ([(1, 1, 2, 17), (1, 1, 3, 17)], TensorLayout(batched=True, axes=(17,), leading=2)),
+        ([(1, 1, 5, 5), (1, 1, 7, 7)], TensorLayout(batched=False, axes=(1, 1, None, None))),
     ],
 )
 def test_merged_and_missing_batch_axes_are_understood(shapes: list[tuple[int, ...]], expected: TensorLayout) -> None:
@@ -90,6 +93,7 @@ def test_a_size_that_follows_nothing_is_an_error_that_names_the_tensor() -> None
         (TensorLayout(batched=True, axes=(3, None, None)), (2, 3, 5, 5)),
         (TensorLayout(batched=True, axes=(3, None, None)), (6, 5, 5)),
         (TensorLayout(batched=True, axes=(4, None)), (2, 4, 5)),
+        (TensorLayout(batched=True, axes=(4, None), leading=1), (1, 2, 4, 5)),
     ],
 )
 @pytest.mark.parametrize(
