@@ -17,7 +17,7 @@ import numpy as np
 import torch
 from transformers import PreTrainedModel
 
-from deploy.measuring.bench import shape_text
+from deploy.measuring.bench_report import shape_text
 from export.pixel_interface import PixelInterface
 from export.tracing import GraphInterface
 

@@ -1,4 +1,4 @@
-"""A baseline as a float graph: itself, or a checkpoint exported for the occasion."""
+"""A baseline as what can be run: a float graph, a float engine, or a checkpoint exported for the occasion."""
 
 from __future__ import annotations
 
@@ -7,13 +7,14 @@ from contextlib import contextmanager
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
+from deploy.backends.artifact_facts import is_engine
 from deploy.graphs.graph_info import GraphInfo
 from quietformer.progress import Job
 
 
 @contextmanager
 def float_graph_of(baseline: Path, *, job: Job) -> Iterator[Path]:
-    """The graph of a baseline; of a checkpoint folder a temporary one, removed afterwards.
+    """The graph or engine of a baseline; of a checkpoint folder a temporary graph, removed afterwards.
 
     Raises:
         FileNotFoundError: no such file or folder.
@@ -21,7 +22,7 @@ def float_graph_of(baseline: Path, *, job: Job) -> Iterator[Path]:
     """
     if not baseline.exists():
         raise FileNotFoundError(f"no graph or checkpoint at {baseline}")
-    if not baseline.is_dir():
+    if not baseline.is_dir() or is_engine(baseline):
         yield baseline
         return
     # Only a checkpoint needs torch.

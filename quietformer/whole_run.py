@@ -7,7 +7,6 @@ from pathlib import Path
 
 import typer
 
-from deploy.measuring.bench import shape_text
 from quietformer.gate import GateFailedError
 from quietformer.pipeline import run_stages
 from quietformer.recipe.recipe import Recipe
@@ -65,7 +64,9 @@ def run_recipe(recipe: Recipe, folder: Path, *, force: bool) -> None:
     typer.echo(terminal_table(story_table(story(report))))
     for latency in report.latency:
         medians = [f"{timing.name} {timing.latency_ms.median:.2f} ms" for timing in latency.timings]
-        typer.echo(f"median at {shape_text(latency.batch_size, latency.length)}: {', '.join(medians)}")
+        typer.echo(f"median at {latency.title}: {', '.join(medians)}")
+        for said in latency.verdicts:
+            typer.echo(said)
     typer.echo(verdict(report).sentence)
     typer.echo(f"report: {folder / REPORT_PAGE}")
     failures = [

@@ -32,6 +32,9 @@ class Backend(ABC):
     info: GraphInfo | None
     """What the graph says of its model: positions and vocabulary bound the feeds. None where it says nothing."""
 
+    largest_batch: int | None = None
+    """Rows that are taken at once; None for any number."""
+
     @property
     def input_names(self) -> tuple[str, ...]:
         """Inputs, in the graph's order."""

@@ -1,4 +1,4 @@
-"""Memory, one stream and CUDA graphs of the first GPU, through the driver's own library: no Python package is needed.
+"""Memory, one stream, its events and CUDA graphs of the first GPU, through the driver's own library: no Python package is needed.
 
 Functions and constants are those of NVIDIA's CUDA driver API reference. Unverified: no GPU was at hand when this was written;
 it is tested on a stand-in of the driver whose device memory is the host's.
@@ -20,6 +20,14 @@ _THREAD_LOCAL = 1
 """CU_STREAM_CAPTURE_MODE_THREAD_LOCAL: other threads may go on using the device."""
 
 
+_OUT_OF_MEMORY = 2
+"""CUDA_ERROR_OUT_OF_MEMORY."""
+
+
+class CudaError(OSError):
+    """The driver refused a call."""
+
+
 @dataclass(kw_only=True, slots=True)
 class Buffer:
     """Memory on the device and pinned memory on the host, of the same size."""
@@ -39,15 +47,16 @@ class CudaStream:
     """A stream on the first GPU, with what runs on it. ``close`` gives everything back.
 
     Raises:
-        RuntimeError: the driver refuses a call; names the call and its error number.
+        CudaError: the driver refuses a call; names the call and its error number.
     """
 
     def __init__(self) -> None:
         self._driver: Any = load_driver()
         if self._driver is None:
-            raise RuntimeError("no CUDA driver library on this machine")
+            raise CudaError("no CUDA driver library on this machine")
         self._buffers: list[Buffer] = []
         self._graphs: list[ctypes.c_void_p] = []
+        self._events: list[ctypes.c_void_p] = []
         self._device, self._context, self._stream = ctypes.c_int(), ctypes.c_void_p(), ctypes.c_void_p()
         self._call("cuInit", ctypes.c_uint(0))
         self._call("cuDeviceGet", ctypes.byref(self._device), ctypes.c_int(0))
@@ -71,7 +80,7 @@ class CudaStream:
         self._call("cuMemAlloc_v2", ctypes.byref(device), ctypes.c_size_t(size))
         try:
             self._call("cuMemHostAlloc", ctypes.byref(host), ctypes.c_size_t(size), ctypes.c_uint(0))
-        except RuntimeError:
+        except CudaError:
             self._call("cuMemFree_v2", device)
             raise
         buffer = Buffer(device=device.value, host=host.value or 0, num_bytes=size)
@@ -101,6 +110,28 @@ class CudaStream:
     def wait(self) -> None:
         """Return when everything that was put on the stream is done."""
         self._call("cuStreamSynchronize", self._stream)
+
+    def event(self) -> ctypes.c_void_p:
+        """A mark in time, to be put on the stream by :meth:`record`."""
+        event = ctypes.c_void_p()
+        self._call("cuEventCreate", ctypes.byref(event), ctypes.c_uint(0))
+        self._events.append(event)
+        return event
+
+    def record(self, event: ctypes.c_void_p) -> None:
+        """Let the device note the time when everything before is done."""
+        self._call("cuEventRecord", event, self._stream)
+
+    def milliseconds(self, start: ctypes.c_void_p, end: ctypes.c_void_p) -> float:
+        """Device time between two recorded marks; both must have been waited for."""
+        span = ctypes.c_float()
+        self._call("cuEventElapsedTime", ctypes.byref(span), start, end)
+        return span.value
+
+    def drop_event(self, event: ctypes.c_void_p) -> None:
+        """Forget a mark."""
+        self._events.remove(event)
+        self._call("cuEventDestroy_v2", event)
 
     def begin_capture(self) -> None:
         """From here on, work is written down instead of run."""
@@ -134,6 +165,8 @@ class CudaStream:
         self.wait()
         for graph in list(self._graphs):
             self.drop(graph)
+        for event in list(self._events):
+            self.drop_event(event)
         for buffer in list(self._buffers):
             self.free(buffer)
         self._call("cuStreamDestroy_v2", self._stream)
@@ -142,4 +175,5 @@ class CudaStream:
 
     def _call(self, name: str, *arguments: Any) -> None:
         if code := getattr(self._driver, name)(*arguments):
-            raise RuntimeError(f"the CUDA driver refuses {name} (error {code})")
+            what = ", out of memory" if code == _OUT_OF_MEMORY else ""
+            raise CudaError(f"the CUDA driver refuses {name} (error {code}{what})")

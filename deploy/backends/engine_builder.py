@@ -17,6 +17,7 @@ from typing import Any
 import onnx
 
 from deploy.backends.artifact import input_shapes
+from deploy.backends.artifact_facts import copy_companions
 from deploy.backends.engine_compilation import Compilation, Progress, Steps
 from deploy.backends.engine_contents import graph_contents
 from deploy.backends.engine_preflight import check_graph, check_shape_range
@@ -47,7 +48,7 @@ def build_engine(
     progress: Progress | None = None,
     steps: Steps | None = None,
 ) -> EngineReport:
-    """Parse a graph and build an engine; write ``model.engine`` and ``engine.json``.
+    """Parse a graph and build an engine; write ``model.engine`` and ``engine.json``, and copy the graph's tokenizer beside them.
 
     Args:
         model_path: ONNX graph; integers must be signed with zero point 0 (profile ``tensorrt``).
@@ -99,6 +100,7 @@ def build_engine(
     built, left_out = work.for_most(targets, may_drop=compute_capabilities is None)
     with atomic_path(out_dir / ENGINE_FILE) as temporary:
         temporary.write_bytes(memoryview(built.plan))
+    copy_companions(model_path, out_dir)
     contents = graph_contents(structure)
     is_ours = any(entry.key == METADATA_KEY for entry in structure.metadata_props)
     report = EngineReport(

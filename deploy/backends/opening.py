@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from pathlib import Path
 
+from deploy.backends.artifact_facts import is_engine
 from deploy.backends.base import Backend
+from deploy.backends.cuda_devices import cuda_devices
+from deploy.backends.engine_report import EngineReport
 
 
 def _openvino(artifact: Path, threads: int | None, precision: str | None) -> Backend:
@@ -58,6 +61,22 @@ _OPENERS: dict[str, Callable[[Path, int | None, str | None], Backend]] = {
     "tensorrt-rtx": _tensorrt_rtx,
 }
 BACKEND_NAMES = tuple(_OPENERS)
+ENGINE_BACKENDS = ("tensorrt", "tensorrt-rtx")
+"""Those whose artifacts are engines."""
+_ON_A_GPU = (*ENGINE_BACKENDS, "onnxruntime-cuda")
+
+
+def require_devices(names: Iterable[str]) -> None:
+    """Refuse backends that this machine has no device for, before anything is read or opened.
+
+    Raises:
+        ValueError: names the backend, and says why there is no device.
+    """
+    for name in names:
+        if name in _ON_A_GPU:
+            devices, why_none = cuda_devices()
+            if not devices:
+                raise ValueError(f"backend '{name}' runs on an NVIDIA GPU: {why_none}")
 
 
 def open_backend(name: str, artifact: Path, *, threads: int | None = None, precision: str | None = None) -> Backend:
@@ -78,4 +97,8 @@ def open_backend(name: str, artifact: Path, *, threads: int | None = None, preci
         raise ValueError(f"unknown backend '{name}'; known backends are {', '.join(BACKEND_NAMES)}")
     if threads is not None and threads < 1:
         raise ValueError(f"threads is {threads}; expected at least 1")
+    if name not in ENGINE_BACKENDS and is_engine(artifact):
+        raise ValueError(
+            f"{artifact} is an engine, which backend '{name}' does not run; pass --backend {EngineReport.load(artifact).backend}"
+        )
     return _OPENERS[name](artifact, threads, precision)

@@ -7,23 +7,22 @@ Unverified: no GPU was at hand; the calls follow the inventory of the three Pyth
 from __future__ import annotations
 
 import ctypes
-import json
 import math
-from collections.abc import Sequence
+import time
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-import onnx
 
+from deploy.backends.artifact_facts import info_from_values
 from deploy.backends.base import Backend, Feeds
-from deploy.backends.cuda_stream import Buffer, CudaStream
+from deploy.backends.cuda_stream import Buffer, CudaError, CudaStream
 from deploy.backends.engine_checks import check_device, check_engine_files, check_version
 from deploy.backends.engine_inspection import EngineInspection, read_inspection
-from deploy.backends.engine_report import EngineReport
+from deploy.backends.engine_timing import EngineTimer, Work
 from deploy.backends.tensorrt_dialect import TITLES, load_dialect, open_log
-from deploy.graphs.graph_info import METADATA_KEY, GraphInfo
 
 _TYPES: dict[str, np.dtype[Any]] = {
     "FLOAT": np.dtype(np.float32),
@@ -66,16 +65,17 @@ class TensorRtBackend(Backend):
         check_version(report, dialect)
         device = check_device(report)
         self.precision = report.precision
-        self.info = _graph_info(report, name=str(folder))
+        self.info = info_from_values(report.graph_info, name=str(folder)) if report.graph_info is not None else None
         self.input_shapes = {name: tuple(sizes) for name, sizes in report.inputs.items()}
+        self.largest_batch = min((bounds["max"][0] for bounds in report.profile.values()), default=None)
         self._report, self._device, self._module = report, device, dialect.module
         self._stream = CudaStream()
-        logger, messages = open_log(dialect)
+        logger, self._messages = open_log(dialect)
         self._runtime = dialect.module.Runtime(logger)
         self._engine = self._runtime.deserialize_cuda_engine((folder / report.engine).read_bytes())
         if self._engine is None:
             self._stream.close()
-            raise ValueError(f"{TITLES[backend]} does not load {folder / report.engine}: {messages.last_error()}")
+            raise ValueError(f"{TITLES[backend]} does not load {folder / report.engine}: {self._messages.last_error()}")
         self._context = self._engine.create_execution_context()
         names = [self._engine.get_tensor_name(place) for place in range(self._engine.num_io_tensors)]
         kinds = {name: _TYPES[_last_word(self._engine.get_tensor_dtype(name))] for name in names}
@@ -106,25 +106,52 @@ class TensorRtBackend(Backend):
         checked = self._checked(feeds)
         self._drop_graph()
         self._run(checked)  # what is set up on a first run must not be written down
-        self._stream.begin_capture()
-        try:
-            self._enqueue(checked)
-        except BaseException:
-            self._stream.end_capture(keep=False)
-            raise
-        graph = self._stream.end_capture()
-        assert graph is not None
-        self._captured = _Captured(shapes=_shapes_of(checked), graph=graph)
+        self._captured = _Captured(shapes=_shapes_of(checked), graph=self._capture(lambda: self._enqueue(checked)))
+
+    def timer(self, feeds: Feeds, *, cuda_graph: bool, clock: Callable[[], float] = time.perf_counter) -> EngineTimer:
+        """What times queries with these feeds, warmed up once; see :mod:`deploy.backends.engine_timing`.
+
+        Args:
+            feeds: as for ``infer``, and refused as there.
+            cuda_graph: whether the engine is launched as a CUDA graph.
+            clock: seconds of the host.
+        """
+        checked = self._checked(feeds)
+        self._drop_graph()
+        self._run(checked)
+        graph = self._capture(self._execute) if cuda_graph else None
+        return EngineTimer(
+            self._stream,
+            Work(
+                fill=lambda: self._fill(checked),
+                copy_in=lambda: self._copy_in(checked),
+                execute=self._execute if graph is None else lambda: self._stream.launch(graph),
+                copy_out=self._copy_out,
+                release=lambda: None if graph is None else self._stream.drop(graph),
+            ),
+            clock=clock,
+        )
 
     def describe(self) -> dict[str, str]:
         """Library and its version, GPU and its driver, precision, hash of the engine."""
         return {
             "backend": self.name,
             "version": self._report.version,
-            "device": f"{self._device.name}, SM {self._device.compute_capability}",
-            "driver": f"CUDA {self._device.driver}",
+            **self.device_facts(),
             "precision": self.precision,
             "engine": self._report.engine_sha256[:12],
+        }
+
+    @property
+    def capability(self) -> str:
+        """Compute capability of the GPU, such as ``8.9``."""
+        return self._device.compute_capability
+
+    def device_facts(self) -> dict[str, str]:
+        """GPU and driver, for a report."""
+        return {
+            "device": f"{self._device.name}, SM {self._device.compute_capability}",
+            "driver": f"CUDA {self._device.driver}",
         }
 
     def inspect(self) -> EngineInspection:
@@ -179,12 +206,33 @@ class TensorRtBackend(Backend):
 
     def _enqueue(self, feeds: Feeds) -> None:
         """Copies, the engine and copies back, on the stream."""
+        self._copy_in(feeds)
+        self._execute()
+        self._copy_out()
+
+    def _copy_in(self, feeds: Feeds) -> None:
         for name, array in feeds.items():
             self._stream.to_device(self._buffers[name], array.nbytes)
+
+    def _execute(self) -> None:
         if not self._context.execute_async_v3(self._stream.handle):
-            raise RuntimeError(f"{TITLES[self.name]} did not run the engine")
+            raise CudaError(f"{TITLES[self.name]} did not run the engine: {self._messages.last_error()}")
+
+    def _copy_out(self) -> None:
         for name in self._output_types:
             self._stream.to_host(self._buffers[name], self._output_bytes(name))
+
+    def _capture(self, work: Callable[[], None]) -> ctypes.c_void_p:
+        """Write work down as a CUDA graph instead of doing it."""
+        self._stream.begin_capture()
+        try:
+            work()
+        except BaseException:
+            self._stream.end_capture(keep=False)
+            raise
+        graph = self._stream.end_capture()
+        assert graph is not None
+        return graph
 
     def _output(self, name: str) -> np.ndarray:
         return self._buffers[name].view(tuple(self._context.get_tensor_shape(name)), self._output_types[name])
@@ -196,14 +244,6 @@ class TensorRtBackend(Backend):
         if self._captured is not None:
             self._stream.drop(self._captured.graph)
             self._captured = None
-
-
-def _graph_info(report: EngineReport, *, name: str) -> GraphInfo | None:
-    if report.graph_info is None:
-        return None
-    carrier = onnx.ModelProto()
-    onnx.helper.set_model_props(carrier, {METADATA_KEY: json.dumps(report.graph_info)})
-    return GraphInfo.read(carrier, name=name)
 
 
 def _shapes_of(feeds: Feeds) -> _Shapes:

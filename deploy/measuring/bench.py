@@ -1,27 +1,20 @@
-"""Latency and throughput of several candidates, measured side by side.
+"""Latency and throughput of several candidates, measured side by side on the host.
 
-The candidates take turns in short rounds (A B A B …) on identical feeds, so whatever the machine does to one it does
-to all. A number is the host's time of one call of ``infer``: inputs and outputs lie in host memory, nothing is
-enqueued ahead, tokenization is not included.
+The candidates take turns in short rounds on identical feeds. A number is the host's time of one call of ``infer``: inputs
+and outputs lie in host memory, nothing is enqueued ahead, tokenization is not included. Engines are timed by their device:
+:mod:`deploy.measuring.engine_bench`.
 """
 
 from __future__ import annotations
 
-import math
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import asdict, dataclass
-from typing import Any
+from dataclasses import dataclass
 
-from deploy.machine import MachineFacts, machine_facts
-from deploy.measuring.latency_statistics import (
-    LatencySummary,
-    Rounds,
-    SpeedUp,
-    bootstrap_speed_up,
-    noise_warnings,
-    summarize,
-)
+from deploy.machine import machine_facts
+from deploy.measuring.bench_report import BenchReport, CandidateTiming, shape_text
+from deploy.measuring.interleaving import Schedule, Turns, interleaved
+from deploy.measuring.latency_statistics import Rounds, SpeedUp, bootstrap_speed_up, noise_warnings, summarize
 from deploy.tasks.task import Feeds, Runnable
 
 _SAMPLE_DECIMALS = 4
@@ -36,66 +29,6 @@ class Candidate:
     backend: Runnable
     precision: str = ""
     """Of the arithmetic, in words: ``float32``, ``bfloat16``, ``int8``."""
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class CandidateTiming:
-    """Measurements of one candidate, named as trtexec names them."""
-
-    name: str
-    precision: str
-    throughput_qps: float
-    """Queries (calls of ``infer``) per second of host walltime."""
-    throughput_samples: float
-    """Rows of the batch per second of host walltime."""
-    latency_ms: LatencySummary
-    total_host_walltime_s: float
-    """Host time spent in recorded rounds."""
-    num_queries: int
-    speed_up: SpeedUp | None
-    """Over the baseline; None for the baseline itself."""
-    rounds_ms: tuple[tuple[float, ...], ...]
-    """Every recorded latency, by round."""
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class BenchReport:
-    """A benchmark with what one must know to read it."""
-
-    batch_size: int
-    length: int | None
-    """Longest sequence fed, in tokens, padding included; None where no input has tokens."""
-    baseline: str
-    """Name of the candidate that speed-ups refer to."""
-    timings: tuple[CandidateTiming, ...]
-    warnings: tuple[str, ...]
-    repeats: int
-    seconds: float
-    """Recorded time per candidate and repeat."""
-    warmup_seconds: float
-    machine: MachineFacts
-    method: str = "interleaved rounds; host time of one synchronous call, nothing enqueued ahead, no tokenization"
-
-    def to_dict(self) -> dict[str, Any]:
-        """Plain values for JSON."""
-        return asdict(self)
-
-    def table_rows(self) -> list[tuple[str, ...]]:
-        """A header and one row per candidate, as text for people."""
-        header = ("", "Throughput", "Latency min", "median", "mean", "p90", "p95", "p99", "max", "Speed-up")
-        rows: list[tuple[str, ...]] = [header]
-        for timing in self.timings:
-            summary, speed_up = timing.latency_ms, timing.speed_up
-            figures = (summary.min, summary.median, summary.mean, summary.p90, summary.p95, summary.p99, summary.max)
-            rows.append(
-                (
-                    " ".join(filter(None, [timing.name, timing.precision])),
-                    f"{timing.throughput_qps:.1f} qps",
-                    *(f"{figure:.2f} ms" for figure in figures),
-                    f"{speed_up.ratio:.2f}x [{speed_up.low:.2f}, {speed_up.high:.2f}]" if speed_up else "baseline",
-                )
-            )
-        return rows
 
 
 def bench(
@@ -118,12 +51,11 @@ def bench(
         candidates: Open backends with distinct names.
         feeds: One set of inputs, or several of the same batch size that every round runs through completely.
         baseline: Candidate that speed-ups refer to; the first when not given.
-        repeats: Independent repeats; their medians show whether the machine held still.
+        repeats: See :class:`Schedule`, as for the next four.
         seconds: Recorded time per candidate and repeat.
-        warmup_seconds: Unrecorded time per candidate before the first round of every repeat.
-        round_seconds: Length of one candidate's turn; a round is never shorter than one pass over ``feeds``.
-        settle_seconds: Unrecorded time at the start of every round, in which caches fill and the worker threads of
-            the previous candidate (which spin for a while after its last call) go to sleep.
+        warmup_seconds: Before each repeat.
+        round_seconds: Of one turn; a round is never shorter than one pass over ``feeds``.
+        settle_seconds: At the start of each turn.
         seed: Of the bootstrap.
         clock: Seconds, monotonic.
         progress: Called with one line per repeat.
@@ -134,22 +66,20 @@ def bench(
     """
     feed_list = [feeds] if isinstance(feeds, dict) else list(feeds)
     names = [candidate.name for candidate in candidates]
-    batch_size, length = _check(
-        names, feed_list, baseline=baseline, repeats=repeats, seconds=seconds, turn=round_seconds
+    batch_size, length = check_bench(names, feed_list, baseline=baseline)
+    schedule = Schedule(
+        repeats=repeats,
+        seconds=seconds,
+        warmup_seconds=warmup_seconds,
+        round_seconds=round_seconds,
+        settle_seconds=settle_seconds,
     )
-    rounds_per_repeat = max(2, round(seconds / round_seconds))
-    recorded: dict[str, list[list[tuple[float, ...]]]] = {name: [] for name in names}
-    for repeat in range(repeats):
-        if progress is not None:
-            progress(f"latency, {shape_text(batch_size, length)}: repeat {repeat + 1} of {repeats}")
-        for candidate in candidates:
-            recorded[candidate.name].append([])
-            _run_for(warmup_seconds, candidate.backend, feed_list, clock)
-        for _ in range(rounds_per_repeat):
-            for candidate in candidates:
-                _run_for(settle_seconds, candidate.backend, feed_list[:1], clock)
-                samples = _run_for(round_seconds, candidate.backend, feed_list, clock)
-                recorded[candidate.name][-1].append(samples)
+    schedule.check()
+    recorded = interleaved(
+        {candidate.name: _turns(candidate.backend, feed_list, clock) for candidate in candidates},
+        schedule,
+        tell=lambda text: progress(f"latency, {shape_text(batch_size, length)}: {text}") if progress else None,
+    )
     baseline = baseline or names[0]
     baseline_rounds = [samples for rounds in recorded[baseline] for samples in rounds]
     timings: list[CandidateTiming] = []
@@ -161,7 +91,7 @@ def bench(
         timings.append(_timing(candidate, rounds, batch_size=batch_size, speed_up=speed_up))
         warnings.extend(noise_warnings(candidate.name, recorded[candidate.name]))
         if speed_up is not None and not speed_up.is_resolved:
-            warnings.append(f"{candidate.name}: no difference from {baseline} was shown; the interval contains 1")
+            warnings.append(unresolved(candidate.name, baseline))
     return BenchReport(
         batch_size=batch_size,
         length=length,
@@ -175,26 +105,18 @@ def bench(
     )
 
 
-def _check(
-    names: Sequence[str],
-    feed_list: Sequence[Feeds],
-    *,
-    baseline: str | None,
-    repeats: int,
-    seconds: float,
-    turn: float,
-) -> tuple[int, int | None]:
-    """Refuse what cannot be measured; batch size and longest length (tokens) of the feeds."""
+def check_bench(names: Sequence[str], feed_list: Sequence[Feeds], *, baseline: str | None) -> tuple[int, int | None]:
+    """Refuse what cannot be measured; batch size and longest length (tokens) of the feeds.
+
+    Raises:
+        ValueError: no candidate, equal names, an unknown baseline, no feeds or different batch sizes.
+    """
     if not names or not feed_list:
         raise ValueError(f"nothing to measure: {len(names)} candidates, {len(feed_list)} feeds")
     if len(set(names)) < len(names):
         raise ValueError(f"two candidates are called '{next(name for name in names if names.count(name) > 1)}'")
     if baseline is not None and baseline not in names:
         raise ValueError(f"unknown baseline '{baseline}'; candidates are {', '.join(names)}")
-    if repeats < 1 or not all(math.isfinite(span) and span > 0 for span in (seconds, turn)):
-        raise ValueError(
-            f"repeats {repeats}, seconds {seconds} and round_seconds {turn} must all be positive and finite"
-        )
     shapes = {array.shape for feeds in feed_list for array in feeds.values()}
     batch_sizes = sorted({shape[0] for shape in shapes})
     if len(batch_sizes) > 1:
@@ -202,9 +124,16 @@ def _check(
     return batch_sizes[0], max((shape[1] for shape in shapes if len(shape) == 2), default=None)
 
 
-def shape_text(batch: int, length: int | None) -> str:
-    """A shape for people: ``batch 1, length 128``, or ``batch 8`` where no input has tokens."""
-    return f"batch {batch}" if length is None else f"batch {batch}, length {length}"
+def unresolved(name: str, baseline: str) -> str:
+    """The warning about a candidate that is neither faster nor slower."""
+    return f"{name}: no difference from {baseline} was shown; the interval contains 1"
+
+
+def _turns(backend: Runnable, feed_list: Sequence[Feeds], clock: Callable[[], float]) -> Turns[tuple[float, ...]]:
+    return Turns(
+        measure=lambda seconds: _run_for(seconds, backend, feed_list, clock),
+        settle=lambda seconds: _run_for(seconds, backend, feed_list[:1], clock),
+    )
 
 
 def _run_for(

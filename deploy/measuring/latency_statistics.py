@@ -96,6 +96,41 @@ def bootstrap_speed_up(
     return SpeedUp(ratio=float(np.median(ratios_R)), low=float(low), high=float(high), confidence=confidence)
 
 
+def two_levels(
+    samples_ms: Sequence[float], *, smallest_gap: float = 0.05, smallest_share: float = 0.1
+) -> tuple[float, float, float] | None:
+    """The two levels between which latencies jump, as a clock that switches makes them, or None where they do not.
+
+    The samples are split where the squared distance to the two means is least; levels are told apart when their gap is
+    five times the spread within them.
+
+    Args:
+        samples_ms: latencies.
+        smallest_gap: of the levels, relative to the lower one.
+        smallest_share: of the samples at the rarer level.
+
+    Returns:
+        Lower level and higher level in ms, and the share of samples at the higher one.
+    """
+    sorted_N = np.sort(np.asarray(samples_ms, np.float64))
+    count = len(sorted_N)
+    least = max(2, int(np.ceil(smallest_share * count)))
+    if count < 2 * least:
+        return None
+    sizes_S = np.arange(least, count - least + 1)
+    sums_N, squares_N = np.cumsum(sorted_N), np.cumsum(sorted_N**2)
+    below_S, above_S = sums_N[sizes_S - 1], sums_N[-1] - sums_N[sizes_S - 1]
+    # Sum of squared distances to the own mean: sum of squares less size times mean squared.
+    within_S = squares_N[-1] - below_S**2 / sizes_S - above_S**2 / (count - sizes_S)
+    best = int(np.argmin(within_S))
+    size = int(sizes_S[best])
+    low, high = float(below_S[best] / size), float(above_S[best] / (count - size))
+    spread = float(np.sqrt(max(within_S[best], 0.0) / count))
+    if high - low <= max(5.0 * spread, smallest_gap * low):
+        return None
+    return low, high, (count - size) / count
+
+
 def noise_warnings(
     name: str,
     repeats: Sequence[Rounds],
@@ -104,6 +139,7 @@ def noise_warnings(
     max_drift: float = 0.05,
     spike_factor: float = 3.0,
     min_samples: int = 50,
+    what: str = "latency",
 ) -> tuple[str, ...]:
     """What a reader must know before trusting the latencies of one candidate.
 
@@ -114,6 +150,7 @@ def noise_warnings(
             latency on a shared CPU is never that quiet.)
         max_drift: Largest relative difference between the medians of any two repeats.
         spike_factor: A sample this many times the median is a spike.
+        what: What the samples are, in words.
         min_samples: Fewer samples than this make the upper percentiles guesswork.
     """
     medians = [float(np.median([sample for one in rounds for sample in one])) for rounds in repeats]
@@ -122,9 +159,15 @@ def noise_warnings(
     warnings = []
     if len(samples_N) < min_samples:
         warnings.append(f"{name}: only {len(samples_N)} samples, so p95 and p99 are rough; measure for longer")
-    if summary.coefficient_of_variation > max_variation:
+    if (levels := two_levels(samples_N.tolist())) is not None:
+        low, high, share = levels
         warnings.append(
-            f"{name}: latency varies by {summary.coefficient_of_variation:.0%} (coefficient of variation, over"
+            f"{name}: {what} jumps between {low:.3g} ms and {high:.3g} ms ({share:.0%} of the samples); a clock switches"
+            " or a neighbour comes and goes, and the median is one of the two"
+        )
+    elif summary.coefficient_of_variation > max_variation:
+        warnings.append(
+            f"{name}: {what} varies by {summary.coefficient_of_variation:.0%} (coefficient of variation, over"
             f" {max_variation:.0%}); the machine is busy or its clock moves"
         )
     drift = max(medians) / min(medians) - 1.0

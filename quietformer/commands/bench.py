@@ -10,18 +10,24 @@ import typer
 
 
 class BenchBackend(StrEnum):
-    """Backends that run on a CPU."""
+    """Where artifacts run: graphs on the first three, engines on the others."""
 
     OPENVINO = "openvino"
     ONNXRUNTIME = "onnxruntime"
+    ONNXRUNTIME_CUDA = "onnxruntime-cuda"
+    TENSORRT = "tensorrt"
+    TENSORRT_RTX = "tensorrt-rtx"
 
 
 def bench(
-    artifacts: Annotated[list[Path], typer.Argument(metavar="ARTIFACT...", help="Graphs; the first is the baseline.")],
+    artifacts: Annotated[
+        list[Path],
+        typer.Argument(metavar="ARTIFACT...", help="Graphs, or folders of engines; the first is the baseline."),
+    ],
     *,
     backends: Annotated[
         list[BenchBackend] | None,
-        typer.Option("--backend", help="Where every graph runs; repeat to compare backends. openvino by default."),
+        typer.Option("--backend", help="Where every artifact runs; repeat to compare backends. openvino by default."),
     ] = None,
     shapes: Annotated[
         list[str] | None,
@@ -41,22 +47,25 @@ def bench(
 ) -> None:
     """Measure latency of candidates in turns.
 
-    The same inputs for all, without padding: a table, then one line of JSON.
+    The same inputs for all, without padding: a table, then one line of JSON. Engines are timed by their GPU, per request
+    and back to back, with and without a CUDA graph.
 
     Example: quietformer bench model.onnx model.int8.onnx --backend openvino --backend onnxruntime --shapes 1x128
+
+    Example: quietformer bench engines/float16 engines/int8 --backend tensorrt --shapes 1x128 --shapes 8x128
     """
     import json
-    from contextlib import ExitStack
 
-    from deploy.backends.opening import open_backend
+    from deploy.backends.opening import require_devices
     from deploy.files import refuse_existing, refuse_own_input, write_atomically
-    from deploy.measuring.bench import Candidate
-    from deploy.measuring.bench import bench as measure
     from quietformer.graph_data.graph_inputs import graph_inputs
+    from quietformer.latency import Measured, measure_latency
     from quietformer.progress import progress
     from quietformer.report.tables import latency_table
     from quietformer.terminal_table import terminal_table
 
+    names = [backend.value for backend in backends or [BenchBackend.OPENVINO]]
+    require_devices(names)
     if json_file is not None:
         refuse_own_input(json_file, [*artifacts, data])
         refuse_existing(json_file, force=force)
@@ -64,23 +73,19 @@ def bench(
     same_name = len({artifact.name for artifact in artifacts}) < len(artifacts)
     inputs = graph_inputs(artifacts[0])
     batches = [inputs.full_batch(data, shape) for shape in shapes or [inputs.usual_shape]]
-    reports = []
-    with ExitStack() as stack, progress("bench") as job:
-        candidates, stacked = [], []
-        for backend in backends or [BenchBackend.OPENVINO]:
-            for artifact in artifacts:
-                opened = stack.enter_context(open_backend(backend.value, artifact, threads=threads))
-                stacked.append(opened)
-                name = f"{artifact if same_name else artifact.name}, {backend.value}"
-                candidates.append(Candidate(name=name, backend=opened, precision=opened.precision))
-        for feeds in batches:
-            for opened in stacked:
-                opened.fix_shapes(feeds)
-            reports.append(measure(candidates, feeds, repeats=repeats, seconds=seconds, progress=job.tell))
+    parts = [
+        Measured(name=f"{artifact if same_name else artifact.name}, {name}", backend=name, artifact=artifact)
+        for name in names
+        for artifact in artifacts
+    ]
+    with progress("bench") as job:
+        reports = measure_latency(parts, batches, repeats=repeats, seconds=seconds, threads=threads, job=job)
     for report in reports:
         typer.echo(terminal_table(latency_table(report)))
         for warning in report.warnings:
             typer.echo(f"warning: {warning}", err=True)
+        for verdict in report.verdicts:
+            typer.echo(verdict)
     line = json.dumps([report.to_dict() for report in reports])
     typer.echo(line)
     if json_file is not None:

@@ -26,7 +26,10 @@ class TaskChoice(StrEnum):
 def compare(
     *,
     baseline: Annotated[
-        Path, typer.Option("--baseline", metavar="ARTIFACT|CHECKPOINT", help="Float graph, or a checkpoint folder.")
+        Path,
+        typer.Option(
+            "--baseline", metavar="ARTIFACT|CHECKPOINT", help="Float graph or engine, or a checkpoint folder."
+        ),
     ],
     candidates: Annotated[
         list[Path], typer.Option("--candidate", metavar="ARTIFACT", help="What is judged; repeat for several.")
@@ -37,7 +40,8 @@ def compare(
         float | None, typer.Option("--max-drop", metavar="D", help="Largest loss that passes, in the task's metric.")
     ] = None,
     backend: Annotated[
-        BenchBackend, typer.Option("--backend", help="Where candidates run; the baseline runs on onnxruntime.")
+        BenchBackend,
+        typer.Option("--backend", help="Where candidates run; the baseline runs on onnxruntime, an engine on its own."),
     ] = BenchBackend.OPENVINO,
     limit: Annotated[int | None, typer.Option("--limit", min=1, help="Use the first so many examples.")] = None,
     window: Annotated[
@@ -53,13 +57,16 @@ def compare(
     Exits 1 when a candidate loses more than --max-drop.
 
     Example: quietformer compare --baseline model.onnx --candidate model.int8.onnx --task sts --data sts-dev.csv --max-drop 0.004
+
+    Example: quietformer compare --baseline engines/float16 --candidate engines/int8 --backend tensorrt --task sts --data sts-dev.csv
     """
     import json
     from functools import partial
 
-    from deploy.backends.opening import open_backend
+    from deploy.backends.artifact_facts import artifact_facts
+    from deploy.backends.opening import require_devices
+    from deploy.backends.task_runner import open_for_tasks
     from deploy.files import refuse_existing, refuse_own_input, write_atomically
-    from deploy.graphs.graph_info import read_info
     from deploy.measuring.compare import Contender
     from deploy.measuring.compare import compare as evaluate
     from deploy.quantization.bits import Bits
@@ -70,32 +77,35 @@ def compare(
     from quietformer.report.tables import accuracy_table
     from quietformer.terminal_table import terminal_table
 
+    require_devices([backend.value])
     if json_file is not None:
         refuse_own_input(json_file, [baseline, *candidates, data])
         refuse_existing(json_file, force=force)
     with progress("compare") as job, float_graph_of(baseline, job=job) as graph:
-        infos = {candidate: read_info(candidate) for candidate in candidates}
-        check_comparable(baseline, read_info(graph), infos)
-        with open_backend("onnxruntime", graph) as float_model:
+        facts = {candidate: artifact_facts(candidate) for candidate in candidates}
+        own = artifact_facts(graph)
+        check_comparable(baseline, own.info, {path: its.info for path, its in facts.items()})
+        place = own.engine_backend or "onnxruntime"
+        require_devices([place])
+        with open_for_tasks(place, graph) as float_model:
             opened = open_task(task.value, graph, data, float_infer=float_model.infer, limit=limit, window=window)
         report = evaluate(
             Contender(
                 arm=baseline.name,
-                backend="onnxruntime",
-                precision="float32",
-                artifacts=(partial(open_backend, "onnxruntime", graph),),
+                backend=place,
+                precision=own.precision or own.info.dtype,
+                artifacts=(partial(open_for_tasks, place, graph),),
             ),
             [
                 Contender(
                     arm=candidate.name,
                     backend=backend.value,
-                    precision=(info.bits or "W8A8") if profile else "float",
-                    profile=profile,
-                    evidence="simulated" if info.bits and Bits.parse(info.bits).is_simulated else "measured",
-                    artifacts=(partial(open_backend, backend.value, candidate),),
+                    precision=its.precision or (its.info.bits or "W8A8" if its.info.profile else "float"),
+                    profile=its.info.profile,
+                    evidence="simulated" if its.info.bits and Bits.parse(its.info.bits).is_simulated else "measured",
+                    artifacts=(partial(open_for_tasks, backend.value, candidate),),
                 )
-                for candidate, info in infos.items()
-                for profile in (info.profile,)
+                for candidate, its in facts.items()
             ],
             opened,
             max_drop=max_drop,

@@ -7,11 +7,11 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from calibration_data.make import load_set
+from deploy.backends.artifact_facts import artifact_facts
 from deploy.calibration.calibration_subset import Batch
 from deploy.data.image_data import image_data_identity
 from deploy.data.text_data import data_identity
 from deploy.graphs.graph_info import GraphInfo, read_info
-from deploy.graphs.graph_structure import read_structure
 from deploy.graphs.watched_graph import WatchedGraph
 from quietformer.graph_data.graph_arrays import graph_arrays
 from quietformer.graph_data.graph_images import graph_images
@@ -74,19 +74,20 @@ def graph_inputs(graph: Path, *, length: int | None = None) -> GraphInputs:
     """Open what belongs to a graph.
 
     Args:
-        graph: ONNX file with quietformer metadata; of texts, with its ``tokenizer.json`` beside it.
+        graph: ONNX file with quietformer metadata, of texts with its ``tokenizer.json`` beside it; or the folder of an engine.
         length: texts are cut to so many tokens; by default to what the graph takes. Made-up arrays have it.
 
     Raises:
         FileNotFoundError: graph or tokenizer are missing.
         ValueError: not such a graph, or a length that it does not take; images have none.
     """
-    info = read_info(graph)
-    if info.reads == "tokens":
+    facts = artifact_facts(graph)
+    if facts.info.reads == "tokens":
         return graph_text(graph, length=length)
-    if info.reads == "arrays":
-        return graph_arrays(info, WatchedGraph(graph).inputs, name=str(graph), length=length)
+    if facts.info.reads == "arrays":
+        if facts.engine_backend is not None:
+            raise ValueError(f"{graph} is an engine of a graph that nobody described; only its graph tells what to feed")
+        return graph_arrays(facts.info, WatchedGraph(graph).inputs, name=str(graph), length=length)
     if length is not None:
         raise ValueError(f"length {length} has no effect on {graph}: it reads images")
-    names = tuple(entry.name for entry in read_structure(graph).graph.input)
-    return graph_images(info, names, name=str(graph))
+    return graph_images(facts.info, facts.input_names, name=str(graph))

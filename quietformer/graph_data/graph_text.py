@@ -9,10 +9,11 @@ from typing import Any
 
 import numpy as np
 
+from deploy.backends.artifact_facts import artifact_facts
 from deploy.calibration.calibration_subset import Batch, calibration_batches, preprocessing_identity, random_batches
 from deploy.data.encoding import TextEncoder
 from deploy.data.text_data import data_identity, read_texts
-from deploy.graphs.graph_info import TOKENIZER_FILE, GraphInfo, load_graph
+from deploy.graphs.graph_info import TOKENIZER_FILE, GraphInfo
 from quietformer.graph_data.sample_texts import texts_or_sample
 from quietformer.recipe.text_shape import parse_shape
 
@@ -120,28 +121,28 @@ def graph_text(graph: Path, *, length: int | None = None) -> GraphText:
     """Open what belongs to a graph.
 
     Args:
-        graph: ONNX file with quietformer metadata and its ``tokenizer.json`` beside it.
+        graph: ONNX file with quietformer metadata and its ``tokenizer.json`` beside it, or the folder of an engine.
         length: texts are cut to so many tokens; by default to what the graph takes.
 
     Raises:
         FileNotFoundError: graph or tokenizer are missing.
         ValueError: not such a graph, the tokenizer of another model, or a length above what the graph takes.
     """
-    model = load_graph(graph)
-    info = GraphInfo.read(model, name=str(graph))
+    facts = artifact_facts(graph)
+    info = facts.info
     if info.reads != "tokens":
         raise ValueError(f"{graph} reads images, not texts")
     longest = info.length or info.max_length
     if length is not None and length > longest:
         what = "static length" if info.length else "positions"
         raise ValueError(f"length {length} is above the {longest} {what} of {graph}")
-    tokenizer_file = graph.parent / TOKENIZER_FILE
+    tokenizer_file = facts.folder / TOKENIZER_FILE
     encoder = TextEncoder(tokenizer_file, max_length=length or longest, pad_token_id=info.pad_token_id)
     if info.tokenizer_sha256 and encoder.tokenizer_sha256 != info.tokenizer_sha256:
         raise ValueError(f"{tokenizer_file} is not the tokenizer that {graph} was exported with")
     return GraphText(
         info=info,
         encoder=encoder,
-        input_names=tuple(entry.name for entry in model.graph.input),
+        input_names=facts.input_names,
         tokenizer_file=tokenizer_file,
     )

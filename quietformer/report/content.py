@@ -12,7 +12,7 @@ from typing import Any, Literal
 
 from deploy.files import write_atomically
 from deploy.machine import MachineFacts
-from deploy.measuring.bench import BenchReport
+from deploy.measuring.bench_report import BenchReport
 from deploy.measuring.compare import CompareReport, CompareRow, Evidence
 
 SCHEMA_VERSION = 1

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from deploy.measuring.bench import shape_text
 from deploy.measuring.compare import Evidence
 from quietformer.report.content import RunReport
 from quietformer.report.number_text import change, figure, megabytes, milliseconds, score, times
@@ -65,7 +64,7 @@ def _latency(report: RunReport) -> Highlight | None:
     return Highlight(
         title=f"Faster than {latency.baseline}",
         value=times(fastest.speed_up.ratio),
-        note=f"{milliseconds(fastest.latency_ms.median)}, {shape_text(latency.batch_size, latency.length)}",
+        note=f"{milliseconds(fastest.latency_ms.median)}, {latency.title}",
         evidence="measured",
     )
 

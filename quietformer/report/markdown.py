@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from deploy.measuring.bench import shape_text
 from quietformer.report.content import RunReport
 from quietformer.report.number_text import figure
 from quietformer.report.story import story, verdict
@@ -44,8 +43,9 @@ def to_markdown(report: RunReport) -> str:
         parts += [f"## Accuracy: {comparison.task}", markdown_table(accuracy_table(comparison))]
     for latency in report.latency:
         parts += [
-            f"## Latency: {shape_text(latency.batch_size, latency.length)}",
+            f"## Latency: {latency.title}",
             markdown_table(latency_table(latency)),
+            *latency.verdicts,
             *(f"> {warning}" for warning in latency.warnings),
         ]
     sections = (

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 
-from deploy.measuring.bench import shape_text
 from quietformer.report.content import RunReport
 from quietformer.report.figures.accuracy import accuracy_plots
 from quietformer.report.figures.evaluations import evaluation_plots
@@ -94,8 +93,9 @@ def _sections(report: RunReport) -> list[Section]:
         )
     sections += [
         Section(
-            anchor=f"latency-{latency.batch_size}-{latency.length}",
-            title=f"Latency: {shape_text(latency.batch_size, latency.length)}",
+            anchor=latency.slug,
+            title=f"Latency: {latency.title}",
+            lead=". ".join(latency.verdicts),
             plots=latency_plots(latency),
             table=latency_table(latency),
             warnings=latency.warnings,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from deploy.measuring.bench import BenchReport, CandidateTiming
+from deploy.measuring.bench_report import BenchReport, CandidateTiming
 from deploy.measuring.compare import CompareReport, CompareRow
 from quietformer.report.content import RunReport
 
@@ -65,7 +65,7 @@ def headline_pair(report: RunReport) -> QuantizedPair | None:
 
 def is_eight_bit(timing: CandidateTiming) -> bool:
     """Whether a candidate computes in 8 bits, by its stated precision."""
-    return any(name in timing.precision.lower() for name in ("int8", "w8a8"))
+    return any(name in timing.precision.lower() for name in ("int8", "w8a8", "float8"))
 
 
 def fastest_quantized(latency: BenchReport) -> CandidateTiming | None:

@@ -8,7 +8,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
-from deploy.measuring.bench import BenchReport, shape_text
+from deploy.measuring.bench_report import BenchReport
 from deploy.measuring.compare import CompareReport, CompareRow, Evidence
 from quietformer.report.content import ArtifactFacts, RunReport
 from quietformer.report.number_text import (
@@ -162,9 +162,7 @@ def _latency_rows(latency: BenchReport) -> list[StoryRow]:
     speed_up = fastest.speed_up
     return [
         StoryRow(
-            what=(
-                f"Median latency, {shape_text(latency.batch_size, latency.length)}: {baseline.name} against {fastest.name}"
-            ),
+            what=(f"Median latency, {latency.title}: {baseline.name} against {fastest.name}"),
             before=milliseconds(baseline.latency_ms.median),
             after=milliseconds(fastest.latency_ms.median),
             change=f"{times(speed_up.ratio)} faster" if speed_up.ratio >= 1 else f"{times(1 / speed_up.ratio)} slower",

@@ -12,7 +12,7 @@ from deploy.calibration.calibration_cache import CalibrationCache
 from deploy.graphs.graph_info import read_info
 from deploy.graphs.graph_structure import stored_bytes
 from deploy.machine import machine_facts
-from deploy.measuring.bench import BenchReport
+from deploy.measuring.bench_report import BenchReport
 from deploy.measuring.compare import CompareReport
 from quietformer.manifest import Manifest
 from quietformer.model_facts import model_facts, now

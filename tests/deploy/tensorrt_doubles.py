@@ -200,13 +200,17 @@ class Guarded:
         values[name] = value
 
 
-def make_double(version: str, *, failure: str | None = None, plan: bytes | None = b"ftrt-plan") -> Any:
+PLAN_OF_GRAPH = b"ftrt-graph "
+"""A plan of the stand-in is this and the path of the graph that was parsed."""
+
+
+def make_double(version: str, *, failure: str | None = None, builds: bool = True) -> Any:
     """A module like ``tensorrt`` of that version, with ``journal`` (what was touched) and ``calls`` (with arguments).
 
     Args:
         version: ``10.12.0.36``, ``10.16.1.11`` or ``11.4.0.106``.
         failure: the parser refuses with this description.
-        plan: what the builder returns.
+        builds: whether the builder gives a plan: ``PLAN_OF_GRAPH`` and the path of the graph.
     """
     is_10 = version.startswith("10.")
     journal: list[tuple[str, Any]] = []
@@ -262,7 +266,8 @@ def make_double(version: str, *, failure: str | None = None, plan: bytes | None 
         monitor.phase_start("Building engine", None, 2)
         going = [monitor.step_complete("Building engine", step) for step in range(2)]
         monitor.phase_finish("Building engine")
-        return plan if all(going) else None
+        parsed = [arguments[0] for name, arguments in calls if name == "parse_from_file"]
+        return PLAN_OF_GRAPH + str(parsed[-1]).encode() if builds and all(going) else None
 
     shape_range = SimpleNamespace(set_shape=called("set_shape", None))
     builder = Guarded(

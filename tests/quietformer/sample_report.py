@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from deploy.machine import MachineFacts
-from deploy.measuring.bench import BenchReport, CandidateTiming
+from deploy.measuring.bench_report import BenchReport, CandidateTiming
 from deploy.measuring.compare import CompareReport, compare_row
 from deploy.measuring.latency_statistics import bootstrap_speed_up, summarize
 from quietformer.report.content import (

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from deploy.measuring.bench import BenchReport, shape_text
+from deploy.measuring.bench_report import BenchReport
 from quietformer.report.figures.plot import Plot
 from quietformer.report.number_text import milliseconds
 from quietformer.report.pairing import is_eight_bit
@@ -16,13 +16,13 @@ _MAX_POINTS = 160
 
 def latency_plots(latency: BenchReport) -> list[Plot]:
     """Two panels."""
-    shape = shape_text(latency.batch_size, latency.length)
+    shape = latency.title
     samples = [np.sort(np.concatenate([np.asarray(one) for one in t.rounds_ms])) for t in latency.timings]
     colors = _colors(latency)
     # A single long pause must not squeeze everything else against the axis.
     limit = 1.15 * max(float(np.quantile(one, 0.99)) for one in samples)
     medians = "; ".join(f"{t.name} {milliseconds(t.latency_ms.median)}" for t in latency.timings)
-    name = f"latency-{latency.batch_size}-{latency.length}"
+    name = latency.slug
     with canvas(f"{name}-box", width=MEDIUM, height=0.9 + 0.62 * len(samples)) as drawing:
         axes = drawing.axes
         for place, (timing, values, color) in enumerate(zip(latency.timings, samples, colors, strict=True)):

@@ -12,9 +12,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from deploy.backends import cuda_devices as probe
 from deploy.backends import cuda_stream, engine_checks
-from deploy.backends.cuda_devices import CudaDevice
+from deploy.backends.cuda_devices import CudaDevice, cuda_devices
 from deploy.backends.engine_builder import build_engine
 from deploy.backends.opening import open_backend
 from deploy.backends.tensorrt_gpu import TensorRtBackend
@@ -148,7 +147,7 @@ class TestRefusedBeforeAnyRuntime:
         self._refused(engine, runtimes, "is damaged: 'engine_sha256' is missing")
 
 
-@pytest.mark.skipif(bool(probe.cuda_devices()[0]), reason="this machine has a GPU")
+@pytest.mark.skipif(bool(cuda_devices()[0]), reason="this machine has a GPU")
 def test_the_real_library_without_a_gpu_is_refused_and_the_interpreter_lives(built: Path) -> None:
     code = (
         "import sys; from pathlib import Path; from deploy.backends.opening import open_backend\n"
@@ -236,7 +235,7 @@ class TestRunner:
         _one_input(engine)
         monkeypatch.setattr(cuda_stream, "load_driver", lambda: HostDriver(failing=function))
         with (
-            pytest.raises(RuntimeError, match=rf"refuses {function} \(error 2\)"),
+            pytest.raises(OSError, match=rf"refuses {function} \(error 2, out of memory\)"),
             open_backend("tensorrt", engine) as b,
         ):
             b.infer(_ids(1, 8))
@@ -256,19 +255,11 @@ def test_the_hash_in_the_facts_is_that_of_the_engine(built: Path) -> None:
 def test_an_engine_answers_on_a_gpu_as_its_graph_does_on_a_cpu(tmp_path: Path) -> None:
     """Builds for the GPU at hand with whichever of the two libraries is installed."""
     from tests.deploy.encoder_graph import feeds
+    from tests.deploy.real_engine import build_here, engine_backend
 
-    backend = "tensorrt" if _is_installed("tensorrt") else "tensorrt-rtx"
+    backend = engine_backend()
     graph = quantized(tmp_path, "tensorrt")
-    shapes: Shapes = dict.fromkeys(("input_ids", "attention_mask", "token_type_ids"), (1, 8))
-    build_engine(
-        graph,
-        tmp_path / "engine",
-        backend=backend,
-        compute_capabilities=None if backend == "tensorrt" else (probe.cuda_devices()[0][0].compute_capability,),
-        min_shapes=shapes,
-        opt_shapes=shapes,
-        max_shapes=dict.fromkeys(shapes, (4, 24)),
-    )
+    build_here(graph, tmp_path / "engine")
     inputs = feeds(batch=2, length=9, seed=0)
     with open_backend("onnxruntime", graph) as cpu, open_backend(backend, tmp_path / "engine") as gpu:
         expected, found = cpu.infer(inputs), gpu.infer(inputs)
@@ -278,9 +269,3 @@ def test_an_engine_answers_on_a_gpu_as_its_graph_does_on_a_cpu(tmp_path: Path) -
         again = gpu.infer(inputs)
         for name, values in found.items():
             np.testing.assert_array_equal(again[name], values)
-
-
-def _is_installed(module: str) -> bool:
-    import importlib.util
-
-    return importlib.util.find_spec(module) is not None

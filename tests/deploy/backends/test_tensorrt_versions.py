@@ -15,7 +15,7 @@ from deploy.backends.engine_report import EngineReport
 from deploy.backends.engine_settings import EngineSettings
 from deploy.graphs.shapes import parse_shapes
 from tests.deploy.calibrated import quantized
-from tests.deploy.tensorrt_doubles import REMOVED, make_double
+from tests.deploy.tensorrt_doubles import PLAN_OF_GRAPH, REMOVED, make_double
 
 VERSIONS = ("10.12.0.36", "10.16.1.11", "11.4.0.106")
 GPU = CudaDevice(name="NVIDIA L4", compute_capability="8.9", memory_bytes=24 << 30, driver="13.0")
@@ -62,7 +62,7 @@ def test_the_builder_takes_the_right_calls_and_touches_nothing_removed(
     )
     (tmp_path / "kernels.cache").write_bytes(b"earlier")
     report = _build(graph, tmp_path / "engine", settings)
-    assert (tmp_path / "engine" / "model.engine").read_bytes() == b"ftrt-plan"
+    assert (tmp_path / "engine" / "model.engine").read_bytes() == PLAN_OF_GRAPH + bytes(graph)
     assert (tmp_path / "kernels.cache").read_bytes() == b"earlier+timings"
     calls = dict(trt.calls)
     # Strongly typed: bit 1 in TensorRT 10, bit 0 in 11.
@@ -116,7 +116,7 @@ def test_what_the_parser_refuses_is_told_with_node_operator_reason_and_advice(
 
 
 def test_a_builder_that_gives_no_plan_is_told(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, graph: Path) -> None:
-    _use(monkeypatch, make_double("11.4.0.106", plan=None))
+    _use(monkeypatch, make_double("11.4.0.106", builds=False))
     with pytest.raises(ValueError, match=r"TensorRT cannot build .*: no reason given"):
         _build(graph, tmp_path / "engine")
     assert not (tmp_path / "engine").exists()

@@ -88,7 +88,11 @@ def test_every_round_of_every_candidate_sees_all_feeds_alike() -> None:
 def test_noise_ends_up_as_a_warning() -> None:
     clock, candidates = _pair(fast=(2.0, 3.0))
     report = bench(candidates, _feeds(), seconds=0.5, clock=clock)
-    assert [warning for warning in report.warnings if warning.startswith("int8") and "varies by 20%" in warning]
+    assert [
+        warning
+        for warning in report.warnings
+        if warning.startswith("int8") and "jumps between 2 ms and 3 ms (50%" in warning
+    ]
 
 
 def test_two_equal_candidates_are_not_called_faster() -> None:
@@ -96,16 +100,12 @@ def test_two_equal_candidates_are_not_called_faster() -> None:
     assert any("no difference" in warning for warning in bench(candidates, _feeds(), seconds=0.5, clock=clock).warnings)
 
 
-def test_report_is_json_and_a_table() -> None:
+def test_report_is_json() -> None:
     clock, candidates = _pair()
     report = bench(candidates, _feeds(), seconds=0.5, baseline="int8", clock=clock)
     values = json.loads(json.dumps(report.to_dict(), allow_nan=False))
     assert values["timings"][0]["latency_ms"]["p99"] == pytest.approx(8.0)
     assert values["machine"]["num_cores"] >= 1
-    header, slow, fast = report.table_rows()
-    assert len(header) == len(slow) == len(fast)
-    assert fast[-1] == "baseline"
-    assert slow[-1] == "0.25x [0.25, 0.25]"
 
 
 @pytest.mark.parametrize(

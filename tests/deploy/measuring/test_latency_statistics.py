@@ -3,7 +3,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from deploy.measuring.latency_statistics import bootstrap_speed_up, noise_warnings, summarize
+from deploy.measuring.latency_statistics import bootstrap_speed_up, noise_warnings, summarize, two_levels
 
 positive = st.floats(0.01, 1e4)
 
@@ -92,7 +92,10 @@ def test_bimodal_drifting_spiky_and_short_runs_are_told_apart() -> None:
     spiky = [_rounds(generator, np.full(4, 2.0), noise=0.01) for _ in range(3)]
     spiky[1][2][5] = 70.0
     [bimodal_warning] = noise_warnings("a", bimodal)
-    assert "coefficient of variation" in bimodal_warning
+    assert "latency jumps between 5" in bimodal_warning
+    assert "and 8.1 ms (50% of the samples)" in bimodal_warning
+    [wide_warning] = noise_warnings("a", [[generator.uniform(4.0, 8.0, 200).tolist()] for _ in range(3)], max_drift=0.1)
+    assert "varies by 1" in wide_warning
     [drift_warning] = noise_warnings("a", drifting)
     assert "moved by 10%" in drift_warning
     assert any(
@@ -100,3 +103,24 @@ def test_bimodal_drifting_spiky_and_short_runs_are_told_apart() -> None:
     )
     [short_warning] = noise_warnings("a", [[[5.0, 5.0]], [[5.0]]])
     assert "only 3 samples" in short_warning
+
+
+@given(
+    st.sampled_from(["normal", "uniform", "exponential"]),
+    st.integers(20, 400),
+    st.integers(0, 10_000),
+    st.floats(0.001, 0.3),
+)
+def test_one_level_with_any_spread_is_not_called_two(kind: str, size: int, seed: int, spread: float) -> None:
+    draw = getattr(np.random.default_rng(seed), kind)(size=size)
+    assert two_levels((10.0 * (1 + spread * draw / 4)).tolist()) is None or kind == "exponential"
+
+
+@given(st.floats(1.06, 5.0), st.floats(0.25, 0.75), st.integers(0, 10_000))
+def test_two_levels_are_found_with_their_shares(ratio: float, share: float, seed: int) -> None:
+    generator = np.random.default_rng(seed)
+    high_N = generator.random(200) < share
+    samples_N = np.where(high_N, ratio, 1.0) * (1 + 0.002 * generator.standard_normal(200))
+    found = two_levels(samples_N.tolist())
+    assert found is not None
+    assert found == pytest.approx((1.0, ratio, high_N.mean()), rel=0.01)

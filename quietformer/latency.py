@@ -1,0 +1,103 @@
+"""Open artifacts and measure them in turns: graphs on the host's clock, engines on their device's."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass
+from pathlib import Path
+
+from deploy.backends.engine_inspection import EngineInspection
+from deploy.backends.opening import ENGINE_BACKENDS, open_backend, require_devices
+from deploy.backends.tensorrt_gpu import TensorRtBackend
+from deploy.measuring.bench import Candidate, bench
+from deploy.measuring.bench_report import BenchReport
+from deploy.measuring.engine_bench import Device, EngineCandidate, bench_engines
+from deploy.measuring.interleaving import Schedule
+from deploy.tasks.task import Feeds
+from quietformer.progress import Job
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Measured:
+    """One artifact that takes part."""
+
+    name: str
+    backend: str
+    artifact: Path
+
+
+def measure_latency(
+    parts: Sequence[Measured],
+    batches: Sequence[Feeds],
+    *,
+    repeats: int,
+    seconds: float,
+    threads: int | None = None,
+    job: Job,
+) -> list[BenchReport]:
+    """Measure artifacts in turns; the first is the baseline.
+
+    Args:
+        parts: all on CPU backends (or ONNX Runtime's CUDA), or all on one engine backend.
+        batches: feeds, one set per shape.
+        repeats: independent repeats.
+        seconds: measured time per artifact and repeat; of engines in each mode.
+        threads: per backend; None lets each choose.
+        job: told what is done.
+
+    Returns:
+        Reports by shape; of engines by shape and mode.
+
+    Raises:
+        ValueError: no device, engines beside graphs, or what a backend or the benchmark refuses.
+    """
+    backends = {part.backend for part in parts}
+    require_devices(sorted(backends))
+    if backends & set(ENGINE_BACKENDS):
+        if len(backends) > 1:
+            raise ValueError(
+                f"backends {' and '.join(sorted(backends))} are timed by different clocks; measure each in a call of its own"
+            )
+        if threads is not None:
+            raise ValueError(f"threads has no effect on backend '{backends.pop()}': it computes on the GPU")
+        return _measure_engines(parts, batches, Schedule.of(repeats=repeats, seconds=seconds), job=job)
+    reports = []
+    with ExitStack() as stack:
+        opened = [stack.enter_context(open_backend(part.backend, part.artifact, threads=threads)) for part in parts]
+        candidates = [
+            Candidate(name=part.name, backend=backend, precision=backend.precision)
+            for part, backend in zip(parts, opened, strict=True)
+        ]
+        for feeds in batches:
+            for backend in opened:
+                backend.fix_shapes(feeds)
+            reports.append(bench(candidates, feeds, repeats=repeats, seconds=seconds, progress=job.tell))
+    return reports
+
+
+def _measure_engines(
+    parts: Sequence[Measured], batches: Sequence[Feeds], schedule: Schedule, *, job: Job
+) -> list[BenchReport]:
+    schedule.check()
+    with ExitStack() as stack:
+        engines = [stack.enter_context(TensorRtBackend(part.artifact, backend=part.backend)) for part in parts]
+        candidates = [
+            EngineCandidate(name=part.name, engine=engine, precision=engine.precision, products=_products(engine))
+            for part, engine in zip(parts, engines, strict=True)
+        ]
+        device = Device(capability=engines[0].capability, facts=engines[0].device_facts())
+        return [
+            report
+            for feeds in batches
+            for report in bench_engines(candidates, feeds, device, schedule=schedule, progress=job.tell)
+        ]
+
+
+def _products(engine: TensorRtBackend) -> dict[str, int] | None:
+    """None for an engine that was built without what an inspection needs."""
+    try:
+        inspection: EngineInspection = engine.inspect()
+    except ValueError:
+        return None
+    return inspection.product_counts()
