@@ -17,6 +17,7 @@ EXTRAS = {
     "onnxscript": "export",
     "onnxruntime": "cpu",
     "openvino": "cpu",
+    "tensorrt": "tensorrt",
     "tensorrt_rtx": "tensorrt-rtx",
     "pyarrow": "data",
     "PIL": "images",

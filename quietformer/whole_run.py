@@ -45,9 +45,9 @@ def all_stages(recipe: Recipe) -> tuple[Stage, ...]:
         *(CalibrateRanges(variant) for variant in variants(recipe)),
         *(QuantizeGraphs(variant) for variant in variants(recipe)),
         LintGraphs(),
-        BuildEngine(),
-        CompareAccuracy(),
-        MeasureLatency(),
+        BuildEngine(recipe),
+        CompareAccuracy(recipe),
+        MeasureLatency(recipe),
     )
     return (*stages, WriteReport(stages))
 

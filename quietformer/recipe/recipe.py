@@ -12,7 +12,7 @@ import re
 import tomllib
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Annotated, Any, Self
+from typing import Annotated, Any, Literal, Self
 
 from pydantic import BaseModel, Field, ValidationError, model_validator
 from pydantic_core import ErrorDetails
@@ -46,6 +46,9 @@ class Recipe(Section):
 
     name: Annotated[str, Field(pattern=r"^[a-z0-9][a-z0-9._-]*$")]
     """Name of the run directory when ``--out`` is not given: ``runs/NAME``."""
+    backend: Literal["cpu", "tensorrt", "tensorrt-rtx"] = "cpu"
+    """Where the run compares and measures. On the GPU at hand with one of the others: a float and an INT8 engine of each model
+    are built for it, and profile ``tensorrt`` alone is judged."""
     model: ModelSection
     attention: AttentionSection = AttentionSection()
     data: DataSection = DataSection()
@@ -79,6 +82,10 @@ class Recipe(Section):
     def _check_across_tables(self) -> Self:
         self._check_training()
         profiles = self.quantize.profiles
+        if self.runs_engines and "tensorrt" not in profiles:
+            raise ValueError(
+                f"backend '{self.backend}' runs the 'tensorrt' profile, which quantize.profiles leaves out"
+            )
         if self.engine is not None and "tensorrt" not in profiles:
             raise ValueError("[engine] is built from the 'tensorrt' profile, which quantize.profiles leaves out")
         if self.export.float16 and "tensorrt" in profiles and self.export.opset < FLOAT16_SCALES_OPSET:
@@ -142,6 +149,15 @@ class Recipe(Section):
             )
         if self.data.images is not None and self.retrofit.prefix:
             raise ValueError("retrofit.prefix is made of tokens; data.images has none")
+
+    @property
+    def runs_engines(self) -> bool:
+        """Whether the run compares and measures on engines."""
+        return self.backend != "cpu"
+
+    def default_engine(self) -> EngineSection:
+        """The ``[engine]`` table of a recipe that has none."""
+        return EngineSection.model_validate(_ENGINE_OF_IMAGES if self.data.images is not None else {})
 
     def values(self) -> dict[str, Any]:
         """The resolved recipe as plain values; without ``retrofit`` where the model is trained instead."""

@@ -1,4 +1,8 @@
-"""Stage ``engine``: a TensorRT-RTX engine from the made model's ``tensorrt`` graph, in float16 where there is one; needs no GPU."""
+"""Stage ``engine``: engines from the graphs of a run, in float16 where there are such graphs.
+
+Where a run compares and measures on CPUs, one engine of TensorRT-RTX is built from the made model's integers, without a GPU.
+Where it does so on an engine backend, each model gets a float engine and an INT8 one, for the GPU at hand.
+"""
 
 from __future__ import annotations
 
@@ -6,73 +10,128 @@ import importlib.util
 from collections.abc import Sequence
 from typing import Any
 
+from deploy.backends.cuda_devices import cuda_devices
+from deploy.backends.opening import require_devices
+from deploy.backends.tensorrt_dialect import MODULES, TITLES
 from quietformer.progress import Job
 from quietformer.recipe.recipe import Recipe
-from quietformer.stages.layout import ENGINE, GPU_PROFILE, float16_int8_graph, has_float16_int8, int8_graph, made
+from quietformer.recipe.sections import EngineSection
+from quietformer.stages.layout import (
+    GPU_PROFILE,
+    Variant,
+    engine,
+    float16_graph,
+    float16_int8_graph,
+    float_engine,
+    float_graph,
+    has_float16_int8,
+    int8_graph,
+    made,
+    variants,
+)
+from quietformer.stages.run_data import companions
 from quietformer.stages.stage import Run, Stage
 
-_BACKEND = "tensorrt-rtx"
+_WITHOUT_A_GPU = "tensorrt-rtx"
 
 
 class BuildEngine(Stage):
-    """Parse and build; running the engine is for a machine with a GPU."""
+    """Parse and build."""
 
     name = "engine"
-    title = "TensorRT-RTX engine"
-    tools = ("tensorrt-rtx",)
+
+    def __init__(self, recipe: Recipe) -> None:
+        self._backend = recipe.backend if recipe.runs_engines else _WITHOUT_A_GPU
+        self.title = f"{TITLES[self._backend]} engine{'s' if recipe.runs_engines else ''}"
+        self.tools = (self._backend,)
 
     def settings(self, recipe: Recipe) -> dict[str, Any]:
-        """The recipe's table."""
-        return recipe.engine.model_dump(mode="json") if recipe.engine is not None else {}
+        """The recipe's table, and the backend where engines are run."""
+        return _wishes(recipe).model_dump(mode="json") | ({"backend": recipe.backend} if recipe.runs_engines else {})
 
     def sources(self, recipe: Recipe) -> dict[str, str]:
-        """Nothing; but a target that the builder does not know is refused before a run works."""
+        """Nothing; but a missing device, or a target that the builder does not know, is refused before a run works."""
         from quietformer.engine_build import check_capabilities
 
-        if recipe.engine is not None:
-            check_capabilities(recipe.engine.compute_capabilities, backend=_BACKEND)
+        if recipe.runs_engines:
+            require_devices([recipe.backend])
+        check_capabilities(_targets(recipe) or (), backend=self._backend)
         return {}
 
     def inputs(self, recipe: Recipe) -> Sequence[str]:
-        """The graph."""
-        return (_graph(recipe),)
+        """The graphs, and what lies beside them."""
+        beside = [name for variant in variants(recipe) for name in companions(recipe, variant)]
+        return (*(graph for graph, _ in _work(recipe)), *(beside if recipe.runs_engines else ()))
 
     def outputs(self, recipe: Recipe) -> Sequence[str]:
-        """Engine and ``engine.json``."""
-        return (ENGINE,)
+        """Folders with engine and ``engine.json``."""
+        return tuple(folder for _, folder in _work(recipe))
 
     def reason_to_skip(self, recipe: Recipe) -> str | None:
         """An engine is not asked for, or cannot be built here."""
+        if recipe.runs_engines:
+            return None
         if recipe.engine is None:
             return "the recipe has no [engine] table"
-        if importlib.util.find_spec("tensorrt_rtx") is None:
-            return "tensorrt-rtx is not installed: pip install 'quietformer[tensorrt-rtx]'"
+        if importlib.util.find_spec(MODULES[self._backend]) is None:
+            return f"{self._backend} is not installed: pip install 'quietformer[{self._backend}]'"
         return None
 
     def work(self, run: Run, job: Job) -> str:
-        """Build for every target at once."""
+        """Build one engine after another, each for every target at once."""
         from quietformer.engine_build import EngineWishes, build_from_texts
 
-        settings = run.recipe.engine
-        assert settings is not None
-        report = build_from_texts(
-            run.path(_graph(run.recipe)),
-            run.path(ENGINE),
-            EngineWishes(
-                backend=_BACKEND,
-                compute_capabilities=settings.compute_capabilities,
-                smallest=settings.min_shape,
-                usual=settings.opt_shape,
-                largest=settings.max_shape,
-            ),
-            force=True,
-            job=job,
+        recipe, wishes = run.recipe, _wishes(run.recipe)
+        reports = [
+            build_from_texts(
+                run.path(graph),
+                run.path(folder),
+                EngineWishes(
+                    backend=self._backend,
+                    compute_capabilities=_targets(recipe),
+                    smallest=wishes.min_shape,
+                    usual=wishes.opt_shape,
+                    largest=wishes.max_shape,
+                ),
+                force=True,
+                job=job,
+            )
+            for graph, folder in _work(recipe)
+        ]
+        sizes = ", ".join(f"{report.engine_bytes / 1e6:.0f} MB" for report in reports)
+        told = f"{sizes} for SM {', '.join(reports[0].compute_capabilities)}"
+        return told if recipe.runs_engines else f"{told}; {reports[0].not_done}"
+
+
+def float_source(recipe: Recipe, variant: Variant) -> str:
+    """The graph that a float engine is made from."""
+    return float16_graph(variant) if recipe.export.float16 else float_graph(variant)
+
+
+def _int8_source(recipe: Recipe, variant: Variant) -> str:
+    return float16_int8_graph(variant) if has_float16_int8(recipe) else int8_graph(variant, recipe, GPU_PROFILE)
+
+
+def _work(recipe: Recipe) -> list[tuple[str, str]]:
+    """Graph and folder of each engine."""
+    if not recipe.runs_engines:
+        return [(_int8_source(recipe, made(recipe)), engine(made(recipe)))]
+    return [
+        pair
+        for variant in variants(recipe)
+        for pair in (
+            (float_source(recipe, variant), float_engine(variant)),
+            (_int8_source(recipe, variant), engine(variant)),
         )
-        targets = ", ".join(report.compute_capabilities)
-        return f"{report.engine_bytes / 1e6:.0f} MB for SM {targets}; {report.not_done}"
+    ]
 
 
-def _graph(recipe: Recipe) -> str:
-    if has_float16_int8(recipe):
-        return float16_int8_graph(made(recipe))
-    return int8_graph(made(recipe), recipe, GPU_PROFILE)
+def _wishes(recipe: Recipe) -> EngineSection:
+    return recipe.engine if recipe.engine is not None else recipe.default_engine()
+
+
+def _targets(recipe: Recipe) -> Sequence[str] | None:
+    """TensorRT builds for the GPU at hand; TensorRT-RTX for it where the engine runs here, else for those that are named."""
+    if not recipe.runs_engines:
+        return _wishes(recipe).compute_capabilities
+    return None if recipe.backend == "tensorrt" else [cuda_devices()[0][0].compute_capability]

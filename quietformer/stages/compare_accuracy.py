@@ -13,7 +13,7 @@ from tempfile import TemporaryDirectory
 from typing import Any, Final
 
 from deploy.backends.base import Backend
-from deploy.backends.opening import open_backend
+from deploy.backends.opening import open_backend, require_devices
 from deploy.calibration.calibration_cache import CalibrationCache
 from deploy.files import write_atomically
 from deploy.graphs.site_choice import SiteChoice
@@ -25,12 +25,15 @@ from quietformer.manifest import hash_source
 from quietformer.progress import Job
 from quietformer.recipe.recipe import Recipe
 from quietformer.recipe.sections import ClmSection, TaskSection
+from quietformer.stages.engine_contenders import engine_contenders
 from quietformer.stages.layout import (
     CHECKPOINT,
     COMPARISON,
     Variant,
     baseline,
     calibration_cache,
+    engine,
+    float_engine,
     float_graph,
     int8_graph,
     made,
@@ -64,7 +67,10 @@ class CompareAccuracy(Stage):
 
     name = "compare"
     title = "accuracy in integers"
-    tools = ("onnxruntime", "openvino", "tokenizers", "torch")
+
+    def __init__(self, recipe: Recipe) -> None:
+        on = (recipe.backend,) if recipe.runs_engines else ("openvino", "torch")
+        self.tools = ("onnxruntime", "tokenizers", *on)
 
     def settings(self, recipe: Recipe) -> dict[str, Any]:
         """The recipe's table, and how the further subsets are quantized."""
@@ -73,10 +79,11 @@ class CompareAccuracy(Stage):
             "length": recipe.calibrate.length,
             "quantize": recipe.quantize.model_dump(mode="json"),
             "calibrate": recipe.calibrate.model_dump(mode="json"),
-        }
+        } | ({"backend": recipe.backend} if recipe.runs_engines else {})
 
     def sources(self, recipe: Recipe) -> dict[str, str]:
-        """The tasks' own data."""
+        """The tasks' own data; a missing device is told before a run works."""
+        require_devices([recipe.backend])
         return {
             f"{name} data": _data_hash(task.data)
             for name, task in tasks_to_run(recipe).items()
@@ -90,6 +97,7 @@ class CompareAccuracy(Stage):
             names += [float_graph(variant), *companions(recipe, variant)]
             names += [int8_graph(variant, recipe, profile) for profile in recipe.quantize.profiles]
             names += [calibration_cache(variant, recipe, seed) for seed in recipe.calibrate.seeds]
+            names += [float_engine(variant), engine(variant)] if recipe.runs_engines else []
         return names
 
     def outputs(self, recipe: Recipe) -> Sequence[str]:
@@ -118,7 +126,7 @@ class CompareAccuracy(Stage):
                     length=None if name == "image" else run.recipe.calibrate.length,
                     window=settings.window if isinstance(settings, ClmSection) else None,
                 )
-            first, *candidates = _contenders(run)
+            first, *candidates = engine_contenders(run) if run.recipe.runs_engines else _contenders(run)
             report = compare(
                 first,
                 candidates,
@@ -127,7 +135,9 @@ class CompareAccuracy(Stage):
                 progress=job.tell,
             )
             report = replace(report, rows=tuple(_judged(row, report, settings) for row in report.rows))
-            reports[name] = report.with_rows(*_simulated_rows(run, task, report, job=job))
+            if not run.recipe.runs_engines:
+                report = report.with_rows(*_simulated_rows(run, task, report, job=job))
+            reports[name] = report
         content = {name: report.to_dict() for name, report in reports.items()}
         write_atomically(run.path(COMPARISON), json.dumps(content, indent=1) + "\n")
         failed = sum(row.passed is False for report in reports.values() for row in report.rows)

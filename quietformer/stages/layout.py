@@ -24,8 +24,6 @@ TENSORBOARD = "tensorboard"
 RETROFIT_RESULT = "retrofit.json"
 RETROFIT_LOG = "retrofit.log.jsonl"
 """Scalars of every update and evaluation."""
-ENGINE = "engine"
-ENGINE_FACTS = "engine/engine.json"
 COMPARISON = "comparison.json"
 LATENCY = "latency.json"
 LINT = "lint.json"
@@ -74,6 +72,16 @@ def float16_int8_graph(variant: Variant) -> str:
 def has_float16_int8(recipe: Recipe) -> bool:
     """Whether the run makes :func:`float16_int8_graph`."""
     return recipe.export.float16 and GPU_PROFILE in recipe.quantize.profiles
+
+
+def engine(variant: Variant) -> str:
+    """Folder of the engine from the integers."""
+    return in_variant(variant, "engine")
+
+
+def float_engine(variant: Variant) -> str:
+    """Folder of the float engine, where the run measures on engines."""
+    return in_variant(variant, "engine-float")
 
 
 def tokenizer(variant: Variant) -> str:

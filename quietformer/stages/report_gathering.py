@@ -8,6 +8,8 @@ from typing import Any
 
 from pydantic import TypeAdapter
 
+from deploy.backends.artifact_facts import is_engine
+from deploy.backends.engine_report import REPORT_FILE
 from deploy.calibration.calibration_cache import CalibrationCache
 from deploy.graphs.graph_info import read_info
 from deploy.graphs.graph_structure import stored_bytes
@@ -33,7 +35,6 @@ from quietformer.report.training_history import read_history
 from quietformer.stages.layout import (
     CHECKPOINT,
     COMPARISON,
-    ENGINE_FACTS,
     GPU_PROFILE,
     LATENCY,
     LINT,
@@ -44,9 +45,11 @@ from quietformer.stages.layout import (
     Variant,
     baseline,
     calibration_cache,
+    engine,
     export_facts,
     float16_graph,
     float16_int8_graph,
+    float_engine,
     float_graph,
     has_float16_int8,
     int8_graph,
@@ -199,20 +202,20 @@ def _num_bytes(path: Path) -> int:
 
 
 def _engines(run: Run) -> tuple[EngineFacts, ...]:
-    path = run.path(ENGINE_FACTS)
-    if not path.is_file():
-        return ()
-    facts = _json(path)
-    return (
+    has_run = run.recipe.runs_engines
+    folders = [folder for variant in variants(run.recipe) for folder in (float_engine(variant), engine(variant))]
+    found = [_json(run.path(folder) / REPORT_FILE) for folder in folders if is_engine(run.path(folder))]
+    return tuple(
         EngineFacts(
             backend=facts["backend"],
             num_bytes=facts["engine_bytes"],
             compute_capabilities=tuple(facts["compute_capabilities"]),
             version=facts["version"],
-            evidence="unverified",
-            note=facts["not_done"],
+            evidence="measured" if has_run else "unverified",
+            note=facts["precision"] if has_run else facts["not_done"],
             facts=facts,
-        ),
+        )
+        for facts in found
     )
 
 

@@ -6,7 +6,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import Any
 
 from quietformer.progress import Job
 from quietformer.recipe.recipe import Recipe
@@ -36,7 +36,7 @@ class Stage(ABC):
     """As in ``manifest.json`` and in messages."""
     title: str
     """What it does, for people."""
-    tools: ClassVar[tuple[str, ...]] = ()
+    tools: tuple[str, ...] = ()
     """Distributions whose versions are recorded."""
 
     @abstractmethod

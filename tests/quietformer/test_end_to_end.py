@@ -14,10 +14,16 @@ from pathlib import Path
 
 import pytest
 
+from deploy.backends.cuda_devices import cuda_devices
+from deploy.measuring.engine_bench import MODES
 from quietformer.manifest import Manifest
+from quietformer.recipe.recipe import load_recipe
 from quietformer.report.content import load_report
 from quietformer.report.tables import arm_table
 from quietformer.stages.other_arms import record_arm, write_other_arms
+from quietformer.whole_run import run_recipe
+from tests.deploy.runtime_doubles import HostDriver, add_runtime, use_gpu
+from tests.deploy.tensorrt_doubles import make_double
 from tests.quietformer.tiny_run import write_tiny_run
 
 ROOT = Path(__file__).parents[2]
@@ -78,6 +84,51 @@ def test_a_run_ends_with_every_artifact_and_its_story(finished: tuple[Path, subp
     assert report.engines[0].compute_capabilities == ("8.9",)
     assert report.engines[0].facts["onnx"] == "model.fp16.int8.onnx"
     assert json.loads((folder / "lint.json").read_text(encoding="utf-8"))["tensorrt in float16"] == []
+
+
+@pytest.mark.slow
+def test_one_key_takes_the_same_run_to_engines(
+    recipe: Path,
+    finished: tuple[Path, subprocess.CompletedProcess[str]],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    driver, module = HostDriver(), make_double("10.16.1.11")
+    add_runtime(module, driver)
+    use_gpu(monkeypatch, driver, module)
+    folder = Path(shutil.copytree(finished[0], tmp_path / "run"))
+    run_recipe(load_recipe(recipe, ["backend=tensorrt"]), folder, force=True)
+    before, after = Manifest.load(finished[0]), Manifest.load(folder)
+    assert {name for name in after.stages if after.stages[name] != before.stages[name]} == {
+        "engine", "compare", "bench", "report",
+    }  # fmt: skip
+    report = load_report(folder / "report" / "report.json")
+    assert [(row.arm, row.backend, row.precision, row.profile) for row in report.comparisons[0].rows] == [
+        ("original", "tensorrt", "float16", None),
+        ("retrofitted", "tensorrt", "float16", None),
+        ("original", "tensorrt", "W8A8", "tensorrt"),
+        ("retrofitted", "tensorrt", "W8A8", "tensorrt"),
+    ]
+    assert len(report.latency) == len(MODES)
+    assert [timing.precision for timing in report.latency[0].timings] == ["float16", "float16", "int8 + float16"]
+    assert "retrofitted in INT8: " in report.latency[0].verdicts[0]
+    assert [(engine.backend, engine.evidence, engine.note) for engine in report.engines] == [
+        ("tensorrt", "measured", precision) for precision in ("float16", "int8 + float16") * 2
+    ]
+    page = (folder / "report" / "index.html").read_text(encoding="utf-8")
+    assert "back to back, no CUDA graph" in page
+    assert report.latency[0].verdicts[0] in (folder / "report" / "report.md").read_text(encoding="utf-8")
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(bool(cuda_devices()[0]), reason="this machine has a GPU")
+def test_a_run_on_engines_without_a_gpu_does_not_start(
+    recipe: Path, finished: tuple[Path, subprocess.CompletedProcess[str]], tmp_path: Path
+) -> None:
+    done = quietformer("run", str(recipe), "--out", str(tmp_path / "run"), "--set", "backend=tensorrt-rtx")
+    assert (done.returncode, done.stderr.count("\n")) == (2, 1)
+    assert "error: backend 'tensorrt-rtx' runs on an NVIDIA GPU: " in done.stderr
+    assert not (tmp_path / "run" / "manifest.json").exists()
 
 
 @pytest.mark.slow
