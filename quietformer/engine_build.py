@@ -3,26 +3,31 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
+
+import onnx
 
 from deploy.backends.artifact import input_shapes
 from deploy.backends.engine_builder import build_engine
 from deploy.backends.engine_contents import graph_contents
 from deploy.backends.engine_report import ENGINE_FILE, REPORT_FILE, EngineReport
 from deploy.backends.engine_settings import EngineSettings
+from deploy.backends.engine_targets import building_device, engine_targets, has_float8_units, no_float8
 from deploy.backends.tensorrt_dialect import load_dialect
 from deploy.calibration.calibration_cache import CalibrationCache
 from deploy.files import refuse_existing
 from deploy.graphs.graph_structure import read_structure
 from deploy.graphs.shapes import parse_shapes
+from deploy.quantization.float8 import LOWEST_OPSET
 from deploy.quantization.quantize import quantize
-from quietformer.progress import Job
+from quietformer.progress import Job, say
 
 _USUAL_SHAPES = ("1x1", "1x128", "8x512")
 _USUAL_BATCHES = ("1", "1", "8")
-INT8_FOLDER = "int8"
-INT8_GRAPH = "model.int8.onnx"
+INT8_FOLDER, FLOAT8_FOLDER = "int8", "fp8"
+_FORMS = {INT8_FOLDER: "tensorrt", FLOAT8_FOLDER: "fp8"}
+"""Profile by folder."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -45,7 +50,7 @@ def build_from_texts(graph: Path, out: Path, wishes: EngineWishes, *, force: boo
     """Build an engine.
 
     Args:
-        graph: ONNX graph, float or of the ``tensorrt`` profile.
+        graph: ONNX graph, float or of profile ``tensorrt`` or ``fp8``.
         out: folder for the engine and ``engine.json``.
         wishes: what it is to be like.
         force: replace an earlier engine.
@@ -76,21 +81,23 @@ def build_from_texts(graph: Path, out: Path, wishes: EngineWishes, *, force: boo
     )
 
 
-def build_pair(
+def build_forms(
     graph: Path, calibration: Path, out: Path, wishes: EngineWishes, *, force: bool, job: Job
 ) -> dict[str, EngineReport]:
-    """Build the engine of a float graph and that of its integers, to be measured side by side.
+    """Build the engine of a float graph and those of its 8-bit forms, to be measured side by side.
+
+    FP8 is built where a target has it; why it is not is told to the job.
 
     Args:
         graph: float graph; in float16 for a comparison that is fair on a GPU.
         calibration: cache of its float32 form.
-        out: gets a folder for each engine, and the quantized graph.
-        wishes: what both are to be like.
+        out: gets a folder for each engine, and the quantized graphs.
+        wishes: what all are to be like.
         force: replace earlier engines.
         job: told what is done.
 
     Returns:
-        Reports by folder name: the float type, then ``int8``.
+        Reports by folder name: the float type, then ``int8``, then ``fp8``.
 
     Raises:
         FileNotFoundError: no such graph or cache.
@@ -100,18 +107,50 @@ def build_pair(
     structure = read_structure(graph)
     if any(node.op_type == "QuantizeLinear" for node in structure.graph.node):
         raise ValueError(f"{graph} is quantized; --calibration quantizes a float graph")
-    load_dialect(wishes.backend)
+    forms = dict(_FORMS)
+    if (reason := reason_without_float8(structure, wishes)) is not None:
+        del forms[FLOAT8_FOLDER]
+        say(f"build: no FP8 engine: {reason}")
     float_folder = graph_contents(structure).precision
-    int8_graph = out / INT8_FOLDER / INT8_GRAPH
-    for folder in (float_folder, INT8_FOLDER):
+    for folder in (float_folder, *forms):
         for name in (ENGINE_FILE, REPORT_FILE):
             refuse_existing(out / folder / name, force=force)
-    int8_graph.parent.mkdir(parents=True, exist_ok=True)
-    quantize(graph, CalibrationCache.load(calibration), int8_graph, profile="tensorrt", force=force)
-    return {
-        float_folder: build_from_texts(graph, out / float_folder, wishes, force=force, job=job),
-        INT8_FOLDER: build_from_texts(int8_graph, out / INT8_FOLDER, wishes, force=force, job=job),
-    }
+    cache = CalibrationCache.load(calibration)
+    graphs = {float_folder: graph}
+    for folder, profile in forms.items():
+        graphs[folder] = out / folder / f"model.{folder}.onnx"
+        graphs[folder].parent.mkdir(parents=True, exist_ok=True)
+        quantize(graph, cache, graphs[folder], profile=profile, force=force)
+    reports = {float_folder: build_from_texts(graph, out / float_folder, wishes, force=force, job=job)}
+    for folder in forms:
+        own = wishes if folder != FLOAT8_FOLDER else replace(wishes, compute_capabilities=_float8_targets(wishes))
+        reports[folder] = build_from_texts(graphs[folder], out / folder, own, force=force, job=job)
+    return reports
+
+
+def reason_without_float8(structure: onnx.ModelProto, wishes: EngineWishes) -> str | None:
+    """Why no FP8 engine is built of a float graph; None where one is.
+
+    Raises:
+        ImportError: the library is missing.
+        ValueError: it builds for a device, and there is none.
+    """
+    dialect = load_dialect(wishes.backend)
+    opset = next(entry.version for entry in structure.opset_import if entry.domain in ("", "ai.onnx"))
+    if opset < LOWEST_OPSET:
+        return f"it needs opset {LOWEST_OPSET} or newer, and the graph has {opset}"
+    if dialect.takes_targets:
+        targets: Sequence[str] = engine_targets(dialect, wishes.compute_capabilities)
+    else:
+        targets = [building_device(dialect).compute_capability]
+    return None if any(map(has_float8_units, targets)) else no_float8(targets[0])
+
+
+def _float8_targets(wishes: EngineWishes) -> Sequence[str] | None:
+    """Of the targets that were named, those with FP8; the others get their INT8 engine."""
+    if wishes.compute_capabilities is None:
+        return None
+    return [target for target in wishes.compute_capabilities if has_float8_units(target)]
 
 
 def check_capabilities(texts: Sequence[str], *, backend: str) -> None:

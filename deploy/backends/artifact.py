@@ -10,6 +10,7 @@ import onnx
 from deploy.backends.unsigned_activations import use_unsigned_activations
 from deploy.graphs.graph_info import METADATA_KEY, GraphInfo
 from deploy.graphs.graph_structure import external_files, read_structure
+from deploy.graphs.tensor_types import has_float8
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -22,6 +23,8 @@ class CpuArtifact:
     """Files beside the graph that hold its weights."""
     is_quantized: bool
     """Whether the graph holds QuantizeLinear nodes."""
+    is_float8: bool
+    """Whether these give FP8 and not integers."""
     input_shapes: dict[str, tuple[int | str, ...]]
     """Sizes of each input, a name where a size is free."""
     output_names: tuple[str, ...]
@@ -50,6 +53,7 @@ def read_artifact(path: Path) -> CpuArtifact:
         source=structure.SerializeToString() if is_changed else str(path),
         weights=weights,
         is_quantized=is_quantized,
+        is_float8=has_float8(structure),
         input_shapes=shapes,
         output_names=tuple(value.name for value in structure.graph.output),
         info=info,

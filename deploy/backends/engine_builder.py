@@ -23,13 +23,14 @@ from deploy.backends.engine_contents import graph_contents
 from deploy.backends.engine_preflight import check_graph, check_shape_range
 from deploy.backends.engine_report import ENGINE_FILE, FORMAT, REPORT_FILE, EngineReport
 from deploy.backends.engine_settings import EngineSettings
-from deploy.backends.engine_targets import building_device, engine_targets
+from deploy.backends.engine_targets import building_device, engine_targets, without_float8
 from deploy.backends.tensorrt_dialect import load_dialect
 from deploy.files import atomic_path, refuse_existing, sha256_file, write_atomically
 from deploy.graphs.graph_info import METADATA_KEY, GraphInfo
 from deploy.graphs.graph_structure import read_structure, stored_bytes
 from deploy.graphs.model_hash import model_sha256
 from deploy.graphs.shapes import Shapes
+from deploy.graphs.tensor_types import has_float8
 
 NOT_RUN = "built, not run: speed and accuracy on the device need an NVIDIA GPU"
 
@@ -51,7 +52,7 @@ def build_engine(
     """Parse a graph and build an engine; write ``model.engine`` and ``engine.json``, and copy the graph's tokenizer beside them.
 
     Args:
-        model_path: ONNX graph; integers must be signed with zero point 0 (profile ``tensorrt``).
+        model_path: ONNX graph, float, of profile ``tensorrt`` or of ``fp8``.
         out_dir: folder, made when missing.
         backend: ``tensorrt`` or ``tensorrt-rtx``.
         compute_capabilities: GPUs to build for, such as ``8.9``; None takes those of ``engine_targets.USUAL_TARGETS`` that the builder
@@ -88,6 +89,11 @@ def build_engine(
     settings.check(dialect)
     targets = engine_targets(dialect, compute_capabilities)
     device = None if dialect.takes_targets else building_device(dialect)
+    lacking: dict[str, str] = {}
+    if has_float8(structure):
+        named = [device.compute_capability] if device is not None else targets
+        lacking = without_float8(named, may_drop=device is None and compute_capabilities is None)
+        targets = tuple(target for target in targets if target not in lacking)
     shape_range = (min_shapes, opt_shapes, max_shapes) if has_range else None
     work = Compilation(
         dialect=dialect,
@@ -109,7 +115,7 @@ def build_engine(
         version=dialect.version,
         tools={"onnx": onnx.__version__, "python": platform.python_version()},
         compute_capabilities=list(built.targets) if device is None else [device.compute_capability],
-        left_out=left_out,
+        left_out=lacking | left_out,
         device=device.name if device is not None else None,
         driver=device.driver if device is not None else None,
         settings={key: value for key, value in asdict(settings).items() if key != "timing_cache"},
@@ -122,7 +128,7 @@ def build_engine(
         onnx_bytes=stored_bytes(model_path),
         precision=contents.precision,
         weights=contents.weights,
-        int8_share=round(contents.int8_share, 4),
+        eight_bit_share=round(contents.eight_bit_share, 4),
         products=contents.products,
         layers=built.layers,
         engine=ENGINE_FILE,

@@ -11,7 +11,9 @@ import onnx
 
 from deploy.graphs.graph_structure import stored_tensors
 from deploy.graphs.op_precision import op_precisions
-from deploy.graphs.tensor_types import FLOATS, tensor_types
+from deploy.graphs.tensor_types import FLOATS, element_name, tensor_types
+
+_EIGHT_BITS = ("int8", "float8")
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -21,19 +23,19 @@ class GraphContents:
     weights: dict[str, int]
     """Numbers in stored tensors of two or more dimensions, by type."""
     products: dict[str, int]
-    """Matrix products by the types of their operands: ``int8 x int8``, or a float type."""
+    """Matrix products by the types of their operands: ``int8 x int8``, ``float8 x float8``, or a float type."""
 
     @property
-    def int8_share(self) -> float:
-        """Share of the stored numbers that are int8."""
+    def eight_bit_share(self) -> float:
+        """Share of the stored numbers that have 8 bits, as integers or floats."""
         total = sum(self.weights.values())
-        return self.weights.get("int8", 0) / total if total else 0.0
+        return sum(self.weights.get(kind, 0) for kind in _EIGHT_BITS) / total if total else 0.0
 
     @property
     def precision(self) -> str:
-        """For example ``int8 + float16``: integers, and the commonest type of the other products."""
+        """For example ``int8 + float16``: the 8-bit type, and the commonest type of the other products."""
         floats = Counter({kind: count for kind, count in self.products.items() if " x " not in kind})
-        parts = ["int8"] if len(floats) < len(self.products) else []
+        parts = [kind for kind in _EIGHT_BITS if any(f"{kind} x " in product for product in self.products)]
         return " + ".join([*parts, *(kind for kind, _ in floats.most_common(1))])
 
 
@@ -42,7 +44,7 @@ def graph_contents(structure: onnx.ModelProto) -> GraphContents:
     weights: Counter[str] = Counter()
     for tensor in stored_tensors(structure):
         if len(tensor.dims) > 1:
-            weights[str(onnx.helper.tensor_dtype_to_np_dtype(tensor.data_type))] += math.prod(tensor.dims)
+            weights[element_name(tensor.data_type)] += math.prod(tensor.dims)
     types = tensor_types(structure)
     inputs = {node.name or node.output[0]: node.input[0] for node in structure.graph.node}
     products = Counter(

@@ -1,4 +1,4 @@
-"""Which matrix products of an engine run in INT8, from the JSON of TensorRT's engine inspector.
+"""Which matrix products of an engine run in INT8 or FP8, from the JSON of TensorRT's engine inspector.
 
 TensorRT 10 writes ``Bindings`` and one field ``Format/Datatype`` per tensor; 11 writes ``I/O Tensors`` and two fields,
 ``Format`` and ``Datatype`` (NVIDIA's migration notes). Which of the two is read from the text, not from a version. The plan
@@ -16,6 +16,8 @@ from typing import Any
 _PRODUCT_KINDS = ("gemm", "matrixmultiply", "matmul", "conv", "fullyconnected")
 _ATTENTION = ("mha", "attention", "flash")
 _INT8_TACTIC = re.compile(r"(?:^|_)(?:i8i8|i8f32|i8i32|int8|imma)(?:_|$)|i8i8", re.IGNORECASE)
+_FLOAT8_TACTIC = re.compile(r"e4m3", re.IGNORECASE)
+_EIGHT_BITS = ("int8", "float8")
 _TYPES = {
     "int8": "int8",
     "half": "float16",
@@ -50,10 +52,12 @@ class EngineLayer:
         """Type that a product computes in: of the kernel where its name says so, else of its inputs."""
         if _INT8_TACTIC.search(self.tactic):
             return "int8"
+        if _FLOAT8_TACTIC.search(self.tactic):
+            return "float8"
         operands = self.input_types[:2]
-        if operands and all(kind == "int8" for kind in operands):
-            return "int8"
-        return next((kind for kind in operands if kind != "int8"), "unknown")
+        if len(set(operands)) == 1:
+            return operands[0]
+        return next((kind for kind in operands if kind not in _EIGHT_BITS), "unknown")
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

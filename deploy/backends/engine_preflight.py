@@ -1,6 +1,6 @@
 """What TensorRT refuses or runs slowly, found in the graph before any parser sees it, and told by node.
 
-Refused: integers that are not symmetric int8, dynamic quantization and integer operators, operators outside the standard,
+Refused: 8 bits that are not symmetric int8 or FP8, dynamic quantization and integer operators, operators outside the standard,
 operators whose float inputs differ in type, a range of shapes that is missing or is one token long.
 Warned of: linear layers left in float32 in a float16 graph, and a quantized graph that is float32 beside its integers.
 """
@@ -15,7 +15,7 @@ from deploy.backends.base import IDS_NAME
 from deploy.graphs.graph_info import METADATA_KEY, GraphInfo
 from deploy.graphs.profiles import profile_named
 from deploy.graphs.shapes import Shapes, check_profile
-from deploy.graphs.tensor_types import FLOATS, tensor_types
+from deploy.graphs.tensor_types import FLOATS, has_float8, tensor_types
 from deploy.quantization.lint_rules.operators import standard_operators
 from deploy.quantization.lint_rules.parameters import element_types, zero_points
 from deploy.quantization.qdq_view import QdqView
@@ -38,7 +38,7 @@ def check_graph(structure: onnx.ModelProto, *, name: str) -> list[str]:
     Raises:
         ValueError: names the first node in the way, says why, and what to do.
     """
-    view = QdqView(structure, profile_named("tensorrt"))
+    view = QdqView(structure, profile_named("fp8" if has_float8(structure) else "tensorrt"))
     for rule in _RULES:
         for finding in rule(view):
             raise ValueError(f"{name}: node '{finding.node}': {finding.message}; {finding.advice}")

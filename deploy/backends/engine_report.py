@@ -9,7 +9,7 @@ from typing import Any, Self
 
 ENGINE_FILE = "model.engine"
 REPORT_FILE = "engine.json"
-FORMAT = 2
+FORMAT = 3
 """Of ``engine.json``; raised whenever a field changes its meaning."""
 
 
@@ -47,11 +47,11 @@ class EngineReport:
     onnx_sha256: str
     onnx_bytes: int
     precision: str
-    """``int8 + float16``, ``float32``, …: of the graph's linear layers."""
+    """``int8 + float16``, ``float8 + float16``, ``float32``, …: of the graph's matrix products."""
     weights: dict[str, int]
     """Stored numbers by type, in tensors of two or more dimensions."""
-    int8_share: float
-    """Share of these that are int8."""
+    eight_bit_share: float
+    """Share of these that are int8 or FP8."""
     products: dict[str, int]
     """Matrix products of the graph by the types of their operands; what ran is read from the engine on a device."""
     layers: dict[str, int]
@@ -68,6 +68,15 @@ class EngineReport:
     """What the checks, the parser and the builder said."""
     not_done: str
     """What the machine that built it could not do."""
+
+    def summary(self) -> str:
+        """Size, precision, targets and times in a line."""
+        title = "FP8" if "float8" in self.precision else "INT8"
+        return (
+            f"{self.engine_bytes / 1e6:.1f} MB, {self.precision}, {self.eight_bit_share:.0%} of the weights in {title}, "
+            f"for SM {', '.join(self.compute_capabilities)}, parsed in {self.parse_seconds:.1f} s, built in "
+            f"{self.build_seconds:.1f} s"
+        )
 
     def to_json(self) -> str:
         """The text of ``engine.json``."""

@@ -11,6 +11,40 @@ USUAL_TARGETS = ("7.5", "8.0", "8.6", "8.9", "12.0")
 """Compute capabilities that TensorRT-RTX builds for where none is named."""
 
 
+FIRST_WITH_FLOAT8 = "8.9"
+"""First compute capability whose tensor cores multiply FP8 (Ada; NVIDIA's data sheets)."""
+
+
+def has_float8_units(capability: str) -> bool:
+    """Whether GPUs of a compute capability multiply FP8."""
+    return _numbers(capability) >= _numbers(FIRST_WITH_FLOAT8)
+
+
+def no_float8(capability: str) -> str:
+    """Why there is no FP8 engine for a compute capability."""
+    return f"SM {capability} has no FP8: it begins with SM {FIRST_WITH_FLOAT8}; INT8 runs there (profile 'tensorrt')"
+
+
+def without_float8(targets: Sequence[str], *, may_drop: bool) -> dict[str, str]:
+    """Targets that an FP8 graph cannot be built for, with the reason.
+
+    Args:
+        targets: compute capabilities.
+        may_drop: whether they may be left out while others remain.
+
+    Raises:
+        ValueError: one of them was asked for by name, or none remains.
+    """
+    lacking = {target: no_float8(target) for target in targets if not has_float8_units(target)}
+    if lacking and (not may_drop or len(lacking) == len(targets)):
+        raise ValueError(next(iter(lacking.values())))
+    return lacking
+
+
+def _numbers(capability: str) -> tuple[int, ...]:
+    return tuple(int(part) for part in capability.split("."))
+
+
 def engine_targets(dialect: Dialect, wanted: Sequence[str] | None) -> tuple[str, ...]:
     """Compute capabilities to build for; empty for a library that builds for the GPU it runs on.
 

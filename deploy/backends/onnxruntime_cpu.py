@@ -67,6 +67,8 @@ class OnnxRuntimeBackend(Backend):
         if self._session.get_providers()[0] != provider:
             raise ValueError(f"ONNX Runtime fell back from {provider} to {self._session.get_providers()[0]}")
         self.precision = "int8 + float32" if artifact.is_quantized else "float32"
+        if artifact.is_float8:
+            self.precision = "float8 grid in float32"
         inputs = self._session.get_inputs()
         if odd := [value for value in inputs if value.type not in _TYPES]:
             raise ValueError(f"{path}: input '{odd[0].name}' is {odd[0].type}; expected one of {', '.join(_TYPES)}")

@@ -17,7 +17,8 @@ from deploy.graphs.profiles import Profile
 
 LOWEST_OPSET = 19
 """First opset whose QuantizeLinear takes float16 (ONNX operator reference)."""
-_PROFILE = "tensorrt"
+_PROFILES = ("tensorrt", "fp8")
+"""Those whose graphs go to a GPU."""
 _HALF_SUFFIX = "/float16"
 
 
@@ -65,11 +66,11 @@ def check_float16(model: onnx.ModelProto, profile: Profile, *, name: str) -> Non
     """Refuse what cannot be quantized in a float16 graph.
 
     Raises:
-        ValueError: another profile than ``tensorrt``, or an opset without float16 scales.
+        ValueError: a profile that is not for GPUs, or an opset without float16 scales.
     """
-    if profile.name != _PROFILE:
+    if profile.name not in _PROFILES:
         raise ValueError(
-            f"{name} is a float16 graph, for profile '{_PROFILE}' only; quantize the float32 graph for '{profile.name}'"
+            f"{name} is a float16 graph, for profile '{_PROFILES[0]}' only; quantize the float32 graph for '{profile.name}'"
         )
     opset = next(entry.version for entry in model.opset_import if entry.domain in ("", "ai.onnx"))
     if opset < LOWEST_OPSET:

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 import onnx
 
 from deploy.graphs.graph_index import GraphIndex
+from deploy.graphs.tensor_types import element_name
 
 _PRODUCTS = ("MatMul", "Gemm", "Conv")
 
@@ -22,7 +23,7 @@ class OpPrecision:
     node: str
     op_type: str
     precision: str
-    """``uint8 x int8`` (first operand, second operand), or ``float``."""
+    """``uint8 x int8`` (first operand, second operand), ``float8 x float8``, or ``float``."""
 
 
 def op_precisions(model: onnx.ModelProto) -> list[OpPrecision]:
@@ -42,19 +43,15 @@ def _precision(index: GraphIndex, node: onnx.NodeProto) -> str:
 
 
 def integer_type(index: GraphIndex, tensor: str) -> str | None:
-    """``int8`` or ``uint8`` when ``tensor`` comes out of a DequantizeLinear (through reordering), else None."""
+    """``int8``, ``uint8`` or ``float8`` when ``tensor`` comes out of a DequantizeLinear (through reordering), else None."""
     node = index.producer(index.before_moves(tensor))
     if node is None or node.op_type != "DequantizeLinear":
         return None
     source = index.producer(index.before_moves(node.input[0]))
     stored = index.initializers.get(node.input[0])
     if stored is not None:
-        return _name(stored.data_type)
+        return element_name(stored.data_type)
     zero_point = (source or node).input[2:3]
     if zero_point and zero_point[0] in index.initializers:
-        return _name(index.initializers[zero_point[0]].data_type)
+        return element_name(index.initializers[zero_point[0]].data_type)
     return "uint8"
-
-
-def _name(data_type: int) -> str:
-    return str(onnx.helper.tensor_dtype_to_np_dtype(data_type))

@@ -46,7 +46,7 @@ TensorKind = Literal[
 ]
 WeightKind = Literal["linear", "embedding", "layernorm_gain"]
 KINDS: tuple[str, ...] = (*get_args(TensorKind), *get_args(WeightKind))
-ProfileName = Literal["tensorrt", "ort", "paper"]
+ProfileName = Literal["tensorrt", "ort", "paper", "fp8"]
 Switch = Literal["off", "on"]
 
 UNIT_INTERVAL: frozenset[TensorKind] = frozenset({"probabilities", "gate_probability"})
@@ -63,7 +63,7 @@ class Profile:
     every_tensor: bool
     """Quantize every tensor of the kinds above for every reader, else only what enters a quantized linear layer."""
     weights: frozenset[WeightKind]
-    """Stored as int8, symmetric, with a DequantizeLinear."""
+    """Stored in 8 bits, symmetric, with a DequantizeLinear."""
     smallest_gemm: int
     """Linear layers with fewer input or output features stay float (FIELD.md, section 3: small GEMMs lose)."""
     bmms: Switch
@@ -72,13 +72,10 @@ class Profile:
     """Whether residual sums read integers, on both sides."""
     gate_path: Switch
     """Whether gates are quantized: their linear layers and their probabilities. Off, a gated model has the sites of a vanilla one."""
+    is_float8: bool = False
+    """Whether the 8 bits are floats (E4M3, on GPUs from SM 8.9 on) and not integers."""
     heads: Switch = "off"
     """Whether layers whose output is an output of the graph are quantized."""
-
-    @property
-    def activation_dtype(self) -> Literal["int8", "uint8"]:
-        """Element type of quantized activations."""
-        return "int8" if self.symmetric else "uint8"
 
 
 PROFILES: dict[ProfileName, Profile] = {
@@ -111,6 +108,17 @@ PROFILES: dict[ProfileName, Profile] = {
         bmms="on",
         residual_adds="on",
         gate_path="on",
+    ),
+    "fp8": Profile(
+        name="fp8",
+        symmetric=True,
+        every_tensor=False,
+        weights=frozenset({"linear"}),
+        smallest_gemm=16,
+        bmms="off",
+        residual_adds="off",
+        gate_path="off",
+        is_float8=True,
     ),
 }
 

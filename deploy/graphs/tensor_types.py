@@ -12,6 +12,18 @@ FLOATS: dict[int | None, str] = {
 """Names of the float types that products are computed in."""
 
 
+def element_name(data_type: int) -> str:
+    """NumPy's name of an element type; ``float8`` for E4M3, the one FP8 type here."""
+    return (
+        "float8" if data_type == onnx.TensorProto.FLOAT8E4M3FN else str(onnx.helper.tensor_dtype_to_np_dtype(data_type))
+    )
+
+
+def has_float8(structure: onnx.ModelProto) -> bool:
+    """Whether a graph stores FP8 numbers, as every graph of profile ``fp8`` does."""
+    return any(tensor.data_type == onnx.TensorProto.FLOAT8E4M3FN for tensor in structure.graph.initializer)
+
+
 def tensor_types(structure: onnx.ModelProto) -> dict[str, int]:
     """ONNX element type by tensor; one that cannot be inferred is left out.
 

@@ -8,11 +8,12 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass
-from typing import Self
+from typing import Any, Self
 
 import numpy as np
 
 from deploy.graphs.profiles import Profile
+from deploy.quantization.float8 import ELEMENT, ELEMENT_TYPE
 
 NARROWEST, WIDEST = 2, 16
 WIDE_OPSET = 21
@@ -62,11 +63,15 @@ class Bits:
         return max(self.weights, self.activations) > 8
 
     def activation_type(self, profile: Profile) -> str:
-        """Element type that activations are stored in."""
+        """Element type that activations are stored in, as NumPy calls it."""
+        if profile.is_float8:
+            return ELEMENT
         return f"{'int' if profile.symmetric else 'uint'}{storage(self.activations)}"
 
-    def weight_type(self) -> np.dtype[np.signedinteger]:
+    def weight_type(self, profile: Profile) -> np.dtype[Any]:
         """Element type that weights are stored in."""
+        if profile.is_float8:
+            return ELEMENT_TYPE
         return np.dtype(np.int8 if self.weights <= 8 else np.int16)
 
     def check(self, profile: Profile) -> None:

@@ -33,7 +33,7 @@ class ScaledTensor:
     scale: float
     zero_point: int
     dtype: str
-    """``int8``, ``uint8``, or of 16 bits."""
+    """``int8``, ``uint8``, of 16 bits, or ``float8_e4m3fn``."""
     bounds: tuple[int, int] | None = None
     """Smallest and largest integer, where these are not those of the type."""
     scale_type: ScaleType = np.float32
@@ -46,7 +46,7 @@ class ScaledWeight:
 
     sites: Sequence[WeightSite]
     integers: np.ndarray
-    """int8 or int16, in the layout in which it enters its readers."""
+    """int8, int16 or E4M3, in the layout in which it enters its readers."""
     scale: np.ndarray
     """() or (N,), of the type that the readers take."""
 

@@ -11,7 +11,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from itertools import groupby
 from pathlib import Path
-from typing import Literal, Protocol, get_args
+from typing import Protocol, get_args
 
 import numpy as np
 import onnx
@@ -28,13 +28,13 @@ from deploy.graphs.model_hash import model_sha256
 from deploy.graphs.op_precision import OpPrecision, op_precisions
 from deploy.graphs.profiles import Profile, profile_named
 from deploy.graphs.site_choice import SiteChoice
-from deploy.graphs.sites import WeightSite, calibrated_kinds
+from deploy.graphs.sites import calibrated_kinds
 from deploy.quantization.bits import WIDE_OPSET, Bits, storage
-from deploy.quantization.qdq_nodes import QdqWriter, ScaledTensor, ScaledWeight
+from deploy.quantization.float8 import float8_scale
+from deploy.quantization.qdq_nodes import QdqWriter, ScaledTensor
 from deploy.quantization.site_selection import Selection, select_sites
-from deploy.quantization.weights import quantize_weight
+from deploy.quantization.stored_weights import WeightRanges, check_float8, stored_weight
 
-WeightRanges = Literal["minmax", "mse", "per-channel"]
 Progress = Callable[[str], None]
 OLDEST_RAISED_OPSET = 18
 """Graphs of this opset and newer can be declared to be of :data:`deploy.quantization.bits.WIDE_OPSET`."""
@@ -100,16 +100,21 @@ def quantize_model(
         raise ValueError(f"the graph has no linear layer that profile '{profile.name}' quantizes")
     if bits.is_wide:
         _raise_opset(model)
+    if profile.is_float8:
+        check_float8(model, weights)
     writer = QdqWriter(model)
     index = GraphIndex(model.graph)
     halves = float16_tensors(model)
     for site in sites.activations:
         parameters = ranges.range_of(float32_name(site.measured), bits=bits.activations, symmetric=profile.symmetric)
+        scale = parameters.scale
+        if profile.is_float8:
+            scale = float8_scale(scale * parameters.qmax)
         is_whole = bits.activations == storage(bits.activations)
         writer.add_activation(
             ScaledTensor(
                 site=site,
-                scale=parameters.scale,
+                scale=scale,
                 zero_point=parameters.zero_point,
                 dtype=bits.activation_type(profile),
                 bounds=None if is_whole else (parameters.qmin, parameters.qmax),
@@ -117,7 +122,7 @@ def quantize_model(
             )
         )
     for _, group in groupby(sorted(sites.weights, key=lambda site: site.tensor), key=lambda site: site.tensor):
-        writer.add_weight(_integers_of(index, list(group), weights, bits.weights))
+        writer.add_weight(stored_weight(index, list(group), profile=profile, weights=weights, bits=bits))
     writer.apply()
     return model, selection
 
@@ -128,23 +133,6 @@ def _raise_opset(model: onnx.ModelProto) -> None:
     if entry.version < OLDEST_RAISED_OPSET:
         raise ValueError(f"more than 8 bits need opset {OLDEST_RAISED_OPSET} or newer; the graph has {entry.version}")
     entry.version = max(entry.version, WIDE_OPSET)
-
-
-def _integers_of(index: GraphIndex, sites: list[WeightSite], weights: WeightRanges, bits: int) -> ScaledWeight:
-    axes = {site.output_axis for site in sites}
-    axis = axes.pop() if weights == "per-channel" and len(axes) == 1 else None
-    values = index.constant_value(sites[0].tensor)
-    try:
-        integers, scale = quantize_weight(
-            values,
-            bits=bits,
-            method="mse" if weights == "mse" else "minmax",
-            axis=axis,
-            scale_type=np.float16 if values.dtype == np.float16 else np.float32,
-        )
-    except ValueError as error:
-        raise ValueError(f"weight '{sites[0].tensor}' {error}") from error
-    return ScaledWeight(sites=sites, integers=integers, scale=scale)
 
 
 def quantize(
@@ -169,7 +157,7 @@ def quantize(
         model_path: float ONNX with quietformer metadata. In a float16 graph the scales are float16 as well.
         cache: ranges of its tensors; those of the float32 graph that a float16 graph was made with fit it too.
         out: ONNX file to write.
-        profile: ``tensorrt``, ``ort`` or ``paper``.
+        profile: ``tensorrt``, ``ort``, ``paper`` or ``fp8``.
         weights: how the weights' ranges are chosen.
         choice: what is changed about the profile's sites.
         bits: widths of the integers; others than 8 in profile ``paper`` only, and simulated.

@@ -34,7 +34,7 @@ class Verbosity(StrEnum):
 
 def build(
     model: Annotated[
-        Path, typer.Argument(metavar="MODEL.onnx", help="Graph of the 'tensorrt' profile, or a float one.")
+        Path, typer.Argument(metavar="MODEL.onnx", help="Graph of profile 'tensorrt' or 'fp8', or a float one.")
     ],
     *,
     out: Annotated[Path, typer.Option("--out", metavar="DIR", help="Folder for the engine and engine.json.")],
@@ -46,7 +46,7 @@ def build(
         typer.Option(
             "--calibration",
             metavar="CACHE",
-            help="Of a float MODEL.onnx: build it and its INT8 form, in two folders of DIR.",
+            help="Of a float MODEL.onnx: build it, its INT8 and, where the GPU has it, its FP8 form, each in a folder of DIR.",
         ),
     ] = None,
     min_shapes: Annotated[
@@ -90,7 +90,7 @@ def build(
     ] = Verbosity.DETAILED,
     force: Annotated[bool, typer.Option("--force", help="Replace an existing engine.")] = False,
 ) -> None:
-    """Build an engine from a graph, or two: float and INT8.
+    """Build an engine from a graph, or several: float, INT8 and FP8.
 
     TensorRT-RTX parses and builds without a GPU; TensorRT builds on the GPU that it is for. Running needs one.
 
@@ -99,7 +99,7 @@ def build(
     Example: quietformer build model.fp16.onnx --calibration calibration.json --out engines --opt-shapes 1x128
     """
     from deploy.backends.engine_settings import EngineSettings
-    from quietformer.engine_build import EngineWishes, build_from_texts, build_pair
+    from quietformer.engine_build import EngineWishes, build_forms, build_from_texts
     from quietformer.progress import progress
 
     wishes = EngineWishes(
@@ -122,15 +122,11 @@ def build(
         if calibration is None:
             reports = {"": build_from_texts(model, out, wishes, force=force, job=job)}
         else:
-            reports = build_pair(model, calibration, out, wishes, force=force, job=job)
+            reports = build_forms(model, calibration, out, wishes, force=force, job=job)
     for folder, report in reports.items():
         for warning in report.warnings:
             typer.echo(f"warning: {warning}", err=True)
         for target, reason in report.left_out.items():
             typer.echo(f"warning: not built for SM {target}: {reason}", err=True)
-        typer.echo(
-            f"{out / folder / report.engine}: {report.engine_bytes / 1e6:.1f} MB, {report.precision}, "
-            f"{report.int8_share:.0%} of the weights in INT8, for SM {', '.join(report.compute_capabilities)}, "
-            f"parsed in {report.parse_seconds:.1f} s, built in {report.build_seconds:.1f} s"
-        )
+        typer.echo(f"{out / folder / report.engine}: {report.summary()}")
     typer.echo(next(iter(reports.values())).not_done)

@@ -11,3 +11,4 @@ class Profile(StrEnum):
     TENSORRT = "tensorrt"
     PAPER = "paper"
     ORT = "ort"
+    FP8 = "fp8"

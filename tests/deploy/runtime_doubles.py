@@ -236,7 +236,7 @@ def _numpy_type(value: onnx.ValueInfoProto) -> np.dtype[Any]:
 
 def _operands(product: OpPrecision) -> list[str]:
     kinds = product.precision.split(" x ")
-    named = {"int8": "Int8", "uint8": "UInt8", "float8_e4m3fn": "FP8", "float": "Half"}
+    named = {"int8": "Int8", "uint8": "UInt8", "float8": "FP8", "float": "Half"}
     return [named[kind] for kind in (kinds if len(kinds) > 1 else ["float", "float"])]
 
 

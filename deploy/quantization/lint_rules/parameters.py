@@ -3,7 +3,7 @@
 QF001  a zero point that must be 0 is not
 QF002  a scale is not a stored positive, finite number of sensible size
 QF009  activations are not of the profile's element type
-QF014  a weight is not stored as int8
+QF014  a weight is not stored in the profile's 8 bits
 QF017  the two nodes of a pair have different parameters
 QF018  an activation has a scale per channel
 """
@@ -52,7 +52,7 @@ def scales(view: QdqView) -> Iterator[Finding]:
 
 
 def element_types(view: QdqView) -> Iterator[Finding]:
-    """QF009: TensorRT takes int8; x86 kernels are made for uint8."""
+    """QF009: TensorRT takes int8, or FP8 on newer GPUs; x86 kernels are made for uint8."""
     expected = view.bits.activation_type(view.profile)
     for node in view.quantizers():
         _, zero_point = view.parameters(node)
@@ -74,7 +74,7 @@ def stored_weights(view: QdqView) -> Iterator[Finding]:
         if node is None:
             continue
         stored = view.constant(node.input[0])
-        expected = view.bits.weight_type()
+        expected = view.bits.weight_type(view.profile)
         if stored is None or stored.dtype != expected:
             kind = "float, quantized in the graph" if stored is None else str(stored.dtype)
             yield at(
@@ -82,7 +82,7 @@ def stored_weights(view: QdqView) -> Iterator[Finding]:
                 linear.weight,
                 "QF014",
                 f"weight is stored as {kind}; expected {expected}",
-                advice="store the integers and a DequantizeLinear only",
+                advice="store the 8-bit numbers and a DequantizeLinear only",
             )
 
 

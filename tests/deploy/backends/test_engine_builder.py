@@ -76,7 +76,7 @@ def test_the_tensorrt_profile_builds_for_two_targets(tmp_path: Path, recipe: Enc
     assert EngineReport.load(tmp_path / "engine") == report
     assert report.precision == "int8 + float32"
     assert report.products["int8 x int8"] > 0
-    assert 0 < report.int8_share < 1
+    assert 0 < report.eight_bit_share < 1
     assert sum(report.layers.values()) == report.num_layers
 
 

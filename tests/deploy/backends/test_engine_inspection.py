@@ -24,6 +24,9 @@ LAYERS: list[tuple[str, str, str, list[str], str | None]] = [
     ("intermediate", "CaskGemmMatrixMultiply", "", ["Int8", "Int8"], "int8"),
     ("pooler", "gemm", "sm80_xmma_gemm_f16f16_f16f16_f16_tn_n", ["Half", "Half"], "float16"),
     ("gate", "MatrixMultiply", "", ["Int8", "Float"], "float32"),
+    ("output", "gemm", "", ["FP8", "FP8"], "float8"),
+    ("output.again", "gemm", "sm89_xmma_gemm_e4m3e4m3_e4m3f32_f32_tn_n_tilesize64x64x64", ["Half", "Half"], "float8"),
+    ("output.mixed", "gemm", "", ["FP8", "Half"], "float16"),
     ("norm+quantize", "kgen", "__myl_MeanSubMulMeanAddSqrtDivMul", ["Half"], None),
 ]
 
@@ -57,7 +60,7 @@ def test_each_product_is_told_with_the_type_it_ran_in(form: str) -> None:
     assert {layer.name: layer.precision for layer in inspection.products} == {
         name: precision for name, *_, precision in LAYERS if precision is not None
     }
-    assert inspection.product_counts() == {"float16": 2, "float32": 1, "int8": 2}
+    assert inspection.product_counts() == {"float16": 3, "float32": 1, "float8": 2, "int8": 2}
 
 
 def test_weights_that_are_no_input_count_as_the_second_operand() -> None:

@@ -17,7 +17,8 @@ from deploy.graphs.float16 import calibrated_sha256
 from deploy.graphs.graph_info import GraphInfo, read_info
 from deploy.graphs.model_hash import model_sha256
 from deploy.quantization.lint import lint
-from deploy.quantization.quantize import WeightRanges, quantize
+from deploy.quantization.quantize import quantize
+from deploy.quantization.stored_weights import WeightRanges
 from export.graph_files import to_proto
 from export.half_precision import half_graph
 from tests.deploy.calibrated import calibrated, run_literally

@@ -16,7 +16,8 @@ from onnx.reference import ReferenceEvaluator
 from deploy.graphs.graph_info import GraphInfo, read_info
 from deploy.graphs.model_hash import model_sha256
 from deploy.graphs.site_choice import SiteChoice
-from deploy.quantization.quantize import WeightRanges, quantize
+from deploy.quantization.quantize import quantize
+from deploy.quantization.stored_weights import WeightRanges
 from deploy.quantization.weights import quantize_weight
 from tests.deploy.calibrated import calibrated, quantized, run_literally
 from tests.deploy.encoder_graph import EncoderRecipe, encoder, feeds
