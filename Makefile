@@ -7,10 +7,14 @@ BIN := $(VENV)/bin
 INSTALLED := $(VENV)/installed
 
 .DELETE_ON_ERROR:
-.PHONY: demo test lint format install clean
+.PHONY: demo test lint format gpu-check install clean
 
 demo: $(INSTALLED)
 	$(BIN)/quietformer demo $(ARGS)
+
+# One report on this machine's NVIDIA GPU; with TensorRT instead of TensorRT-RTX where it was installed into .venv.
+gpu-check: $(INSTALLED)
+	$(BIN)/quietformer gpu-check $(ARGS)
 
 test: $(INSTALLED)
 	$(BIN)/pytest $(ARGS)

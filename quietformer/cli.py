@@ -26,6 +26,7 @@ from quietformer.commands import (
     doctor,
     explain,
     export,
+    gpu_check,
     inspect,
     lint,
     load,
@@ -110,6 +111,7 @@ for _module in (
     triton_repo,
     triton_check,
     data,
+    gpu_check,
     doctor,
 ):
     _name = _module.__name__.rpartition(".")[2]

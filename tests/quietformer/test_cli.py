@@ -14,7 +14,7 @@ from quietformer.gate import GateFailedError
 
 COMMANDS = (
     "demo", "run", "retrofit", "train", "inspect", "export", "adopt", "calibrate", "quantize", "lint", "explain", "build", "bench", "compare",
-    "data", "cache", "doctor",
+    "data", "cache", "doctor", "gpu-check",
 )  # fmt: skip
 HEAVY = (
     "torch", "transformers", "pydantic", "onnx", "onnxruntime", "openvino", "tensorrt_rtx", "numpy", "scipy", "rich",
