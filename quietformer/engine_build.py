@@ -17,14 +17,15 @@ from deploy.backends.engine_targets import building_device, engine_targets, has_
 from deploy.backends.tensorrt_dialect import load_dialect
 from deploy.calibration.calibration_cache import CalibrationCache
 from deploy.files import refuse_existing
+from deploy.graphs.graph_info import METADATA_KEY, GraphInfo
 from deploy.graphs.graph_structure import read_structure
 from deploy.graphs.shapes import parse_shapes
 from deploy.quantization.float8 import LOWEST_OPSET
 from deploy.quantization.quantize import quantize
 from quietformer.progress import Job, say
 
-_USUAL_SHAPES = ("1x1", "1x128", "8x512")
-_USUAL_BATCHES = ("1", "1", "8")
+_USUAL_LENGTH, _GREATEST_LENGTH, _GREATEST_BATCH = 128, 512, 8
+_USUAL_BATCHES = ("1", "1", str(_GREATEST_BATCH))
 INT8_FOLDER, FLOAT8_FOLDER = "int8", "fp8"
 _FORMS = {INT8_FOLDER: "tensorrt", FLOAT8_FOLDER: "fp8"}
 """Profile by folder."""
@@ -40,9 +41,9 @@ class EngineWishes:
     smallest: str | None = None
     """Least shapes, for all inputs or per input; by default 1x1, or 1 where only the batch is free."""
     usual: str | None = None
-    """Shapes to be fastest at; by default 1x128, or 1."""
+    """Shapes to be fastest at; by default 1x128 (or as long as the model has positions), or 1."""
     largest: str | None = None
-    """Greatest shapes; by default 8x512, or 8."""
+    """Greatest shapes; by default 8x512 (or as long as the model has positions), or 8."""
     settings: EngineSettings | None = None
 
 
@@ -62,9 +63,9 @@ def build_from_texts(graph: Path, out: Path, wishes: EngineWishes, *, force: boo
         ImportError: the library is missing.
         ValueError: a text of another form, or what the builder refuses.
     """
-    sizes = input_shapes(read_structure(graph))
-    only_batch_is_free = all(isinstance(size, int) for shape in sizes.values() for size in shape[1:])
-    usual_range = _USUAL_BATCHES if only_batch_is_free else _USUAL_SHAPES
+    structure = read_structure(graph)
+    sizes = input_shapes(structure)
+    usual_range = _usual_range(structure, name=str(graph))
     check_capabilities(wishes.compute_capabilities or (), backend=wishes.backend)
     return build_engine(
         graph,
@@ -79,6 +80,18 @@ def build_from_texts(graph: Path, out: Path, wishes: EngineWishes, *, force: boo
         progress=job.tell,
         steps=job.advance,
     )
+
+
+def _usual_range(structure: onnx.ModelProto, *, name: str) -> tuple[str, str, str]:
+    """Least, usual and greatest shapes where the user names none: no longer than the graph's positions."""
+    if all(isinstance(size, int) for shape in input_shapes(structure).values() for size in shape[1:]):
+        return _USUAL_BATCHES
+    lengths = [_USUAL_LENGTH, _GREATEST_LENGTH]
+    if any(entry.key == METADATA_KEY for entry in structure.metadata_props):
+        info = GraphInfo.read(structure, name=name)
+        if info.reads == "tokens":
+            lengths = [min(length, info.max_length) for length in lengths]
+    return "1x1", f"1x{lengths[0]}", f"{_GREATEST_BATCH}x{lengths[1]}"
 
 
 def build_forms(

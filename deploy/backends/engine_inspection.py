@@ -24,9 +24,13 @@ _TYPES = {
     "fp16": "float16",
     "float16": "float16",
     "fp8": "float8",
+    "float8e4m3": "float8",
+    "float8e4m3fn": "float8",
     "bf16": "bfloat16",
 }
-_TYPE_WORD = re.compile(r"\b(int8|fp16|half|float16|bf16|fp8|fp32|float32|float|int32|int64)\b", re.IGNORECASE)
+_TYPE_WORD = re.compile(
+    r"\b(int8|fp16|half|float16|bf16|bfloat16|fp8|float8e4m3(?:fn)?|fp32|float32|float|int32|int64)\b", re.IGNORECASE
+)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -116,7 +120,7 @@ def _layer(content: Mapping[str, Any]) -> EngineLayer:
     return EngineLayer(
         name=str(content.get("Name", "")),
         kind=str(content.get("LayerType", "")),
-        tactic=str(content.get("TacticName", "")),
+        tactic=str(content.get("TacticName") or content.get("TacticValue") or ""),
         input_types=tuple(types),
     )
 

@@ -2,7 +2,8 @@
 
 Refused: 8 bits that are not symmetric int8 or FP8, dynamic quantization and integer operators, operators outside the standard,
 operators whose float inputs differ in type, a range of shapes that is missing or is one token long.
-Warned of: linear layers left in float32 in a float16 graph, and a quantized graph that is float32 beside its integers.
+Warned of: linear layers left in float32 in a float16 graph, those that nobody excluded and that are float in a quantized
+graph, and a quantized graph that is float32 beside its integers.
 """
 
 from __future__ import annotations
@@ -16,9 +17,11 @@ from deploy.graphs.graph_info import METADATA_KEY, GraphInfo
 from deploy.graphs.profiles import profile_named
 from deploy.graphs.shapes import Shapes, check_profile
 from deploy.graphs.tensor_types import FLOATS, has_float8, tensor_types
+from deploy.quantization.lint_rules.linear_layers import left_in_float
 from deploy.quantization.lint_rules.operators import standard_operators
 from deploy.quantization.lint_rules.parameters import element_types, zero_points
 from deploy.quantization.qdq_view import QdqView
+from deploy.quantization.site_selection import RecordedChoice
 
 _ONE_TYPE = frozenset({"Add", "Sub", "Mul", "Div", "Pow", "MatMul", "Gemm", "Conv", "Concat", "Max", "Min", "Where"})
 """Operators whose float inputs must be of one type (ONNX operator reference)."""
@@ -38,7 +41,8 @@ def check_graph(structure: onnx.ModelProto, *, name: str) -> list[str]:
     Raises:
         ValueError: names the first node in the way, says why, and what to do.
     """
-    view = QdqView(structure, profile_named("fp8" if has_float8(structure) else "tensorrt"))
+    profile = profile_named("fp8" if has_float8(structure) else "tensorrt")
+    view = QdqView(structure, profile, recorded=RecordedChoice.read(structure))
     for rule in _RULES:
         for finding in rule(view):
             raise ValueError(f"{name}: node '{finding.node}': {finding.message}; {finding.advice}")
@@ -50,7 +54,10 @@ def check_graph(structure: onnx.ModelProto, *, name: str) -> list[str]:
                 f"{name}: node '{node.name or node.output[0]}', operator {node.op_type}: its inputs are "
                 f"{' and '.join(sorted(kinds))}, and a strongly typed network converts nothing; put a Cast between them"
             )
-    return _slow_parts(view, types)
+    forgotten = [
+        f"node '{found.node}': {found.message} beside quantized ones; {found.advice}" for found in left_in_float(view)
+    ]
+    return [*_slow_parts(view, types), *(forgotten if view.quantizers() else [])]
 
 
 def _slow_parts(view: QdqView, types: Mapping[str, int]) -> list[str]:

@@ -86,7 +86,9 @@ def graph_inputs(graph: Path, *, length: int | None = None) -> GraphInputs:
         return graph_text(graph, length=length)
     if facts.info.reads == "arrays":
         if facts.engine_backend is not None:
-            raise ValueError(f"{graph} is an engine of a graph that nobody described; only its graph tells what to feed")
+            raise ValueError(
+                f"{graph} is an engine of a graph that nobody described; only its graph tells what to feed"
+            )
         return graph_arrays(facts.info, WatchedGraph(graph).inputs, name=str(graph), length=length)
     if length is not None:
         raise ValueError(f"length {length} has no effect on {graph}: it reads images")

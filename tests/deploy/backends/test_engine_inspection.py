@@ -27,6 +27,8 @@ LAYERS: list[tuple[str, str, str, list[str], str | None]] = [
     ("output", "gemm", "", ["FP8", "FP8"], "float8"),
     ("output.again", "gemm", "sm89_xmma_gemm_e4m3e4m3_e4m3f32_f32_tn_n_tilesize64x64x64", ["Half", "Half"], "float8"),
     ("output.mixed", "gemm", "", ["FP8", "Half"], "float16"),
+    ("output.long", "gemm", "", ["FLOAT8E4M3", "FLOAT8E4M3FN"], "float8"),
+    ("output.bfloat16", "gemm", "", ["BFloat16", "BFloat16"], "bfloat16"),
     ("norm+quantize", "kgen", "__myl_MeanSubMulMeanAddSqrtDivMul", ["Half"], None),
 ]
 
@@ -60,7 +62,7 @@ def test_each_product_is_told_with_the_type_it_ran_in(form: str) -> None:
     assert {layer.name: layer.precision for layer in inspection.products} == {
         name: precision for name, *_, precision in LAYERS if precision is not None
     }
-    assert inspection.product_counts() == {"float16": 3, "float32": 1, "float8": 2, "int8": 2}
+    assert inspection.product_counts() == {"bfloat16": 1, "float16": 3, "float32": 1, "float8": 3, "int8": 2}
 
 
 def test_weights_that_are_no_input_count_as_the_second_operand() -> None:
