@@ -72,7 +72,7 @@ def engine_folder(
         "profile": dict.fromkeys(INPUTS, shapes),
         "inputs": {name: list(sizes) for name, sizes in input_shapes(onnx.load(graph)).items()},
         "graph_info": None, "onnx": graph.name, "onnx_sha256": model_sha256(graph), "onnx_bytes": graph.stat().st_size,
-        "precision": "int8 + float32", "weights": {}, "int8_share": 0.5, "products": {}, "layers": {},
+        "precision": "int8 + float32", "weights": {}, "eight_bit_share": 0.5, "products": {}, "layers": {},
         "engine": plan.name, "engine_sha256": sha256_file(plan), "engine_bytes": plan.stat().st_size, "num_layers": 1,
         "parse_seconds": 0.0, "build_seconds": 0.0, "warnings": [], "not_done": "",
     }  # fmt: skip
