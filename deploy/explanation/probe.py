@@ -12,13 +12,14 @@ from pathlib import Path
 import numpy as np
 import onnx
 
-from deploy.calibration.calibrate import MASK_NAME, real_positions
+from deploy.calibration.calibrate import real_positions
 from deploy.calibration.quant_params import QuantParams
 from deploy.calibration.token_axes import real_parts
 from deploy.calibration.token_layouts import find_layouts
 from deploy.explanation.literal_session import literal_session
 from deploy.explanation.site_figures import RoundingFigures
 from deploy.explanation.switched_graph import SWITCHES, Switchable, add_switches, constants_of
+from deploy.graphs.feed_types import MASK_NAME
 from deploy.graphs.watched_graph import WatchedGraph
 from deploy.quantization.site_selection import Place
 from deploy.tasks.task import Feeds, Infer, Task
