@@ -29,8 +29,9 @@ from deploy.graphs.profiles import Profile, profile_named
 from deploy.graphs.site_choice import SiteChoice, literal_pattern
 from deploy.graphs.sites import SiteList
 from deploy.quantization.bits import Bits
-from deploy.quantization.quantize import WeightRanges, quantize_model
+from deploy.quantization.quantize import quantize_model
 from deploy.quantization.site_selection import Place, exclude_sites, select_sites
+from deploy.quantization.stored_weights import WeightRanges
 from deploy.tasks.task import Task
 
 

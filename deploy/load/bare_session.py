@@ -8,8 +8,8 @@ from pathlib import Path
 
 import numpy as np
 
-from deploy.backends.base import MASK_NAME
 from deploy.backends.opening import open_backend
+from deploy.graphs.feed_types import MASK_NAME
 from deploy.load.requests import LoadRequests
 from deploy.serving.artifact_choice import choose_artifact
 from deploy.serving.batch_assembly import join

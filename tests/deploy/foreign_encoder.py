@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 import onnx
 from onnx import helper, numpy_helper
@@ -72,7 +74,7 @@ def foreign_encoder(
 def _written_out_norm(node: onnx.NodeProto, opset: int) -> list[onnx.NodeProto]:
     source, gain, bias = node.input
     out = node.output[0]
-    mean = {"axes": [-1], "keepdims": 1}
+    mean: dict[str, Any] = {"axes": [-1], "keepdims": 1}
     assert opset < 18  # ReduceMean takes its axes as an input from 18 on
     return [
         helper.make_node("ReduceMean", [source], [f"{out}/mean"], **mean),

@@ -24,7 +24,9 @@ from tests.quietformer.test_commands import refuse, succeed
 def arrays(tmp_path_factory: pytest.TempPathFactory) -> Path:
     path = tmp_path_factory.mktemp("arrays") / "samples.npz"
     batches = [feeds(batch=4, length=9, seed=seed) for seed in range(4)]
-    np.savez(path, **{name: np.concatenate([batch[name] for batch in batches]) for name in batches[0]})
+    np.savez(
+        path, allow_pickle=False, **{name: np.concatenate([batch[name] for batch in batches]) for name in batches[0]}
+    )
     return path
 
 

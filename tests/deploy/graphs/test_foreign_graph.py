@@ -140,8 +140,8 @@ def without_products(model: onnx.ModelProto) -> None:
 
 
 def random_dropout(model: onnx.ModelProto) -> None:
-    model.graph.initializer.append(numpy_helper.from_array(np.float32(0.1), "ratio"))
-    model.graph.initializer.append(numpy_helper.from_array(np.bool_(True), "training"))
+    model.graph.initializer.append(numpy_helper.from_array(np.array(0.1, dtype=np.float32), "ratio"))
+    model.graph.initializer.append(numpy_helper.from_array(np.array(True), "training"))
     with_node("Dropout", ["x", "ratio", "training"])(model)
 
 
@@ -260,7 +260,7 @@ def test_integer_products_and_subgraphs_are_passed_over(tmp_path: Path) -> None:
         )
         for branch, op in (("then", "Add"), ("else", "Sub"))
     }
-    graph.initializer.append(numpy_helper.from_array(np.bool_(True), "yes"))
+    graph.initializer.append(numpy_helper.from_array(np.array(True), "yes"))
     graph.node.append(helper.make_node("If", ["yes"], ["branched"], **branches))
     for name, kind in (("whole", TensorProto.INT64), ("branched", TensorProto.FLOAT)):
         graph.output.append(helper.make_tensor_value_info(name, kind, None))
