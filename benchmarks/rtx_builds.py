@@ -148,7 +148,7 @@ def engine_row(report: EngineReport, name: str) -> dict[str, Any]:
         "engine": name,
         "targets": report.compute_capabilities,
         "precision": report.precision,
-        "int8_share": round(report.int8_share, 4),
+        "int8_share": round(report.eight_bit_share, 4),
         "products": report.products,
         "megabytes": round(report.engine_bytes / 1e6, 3),
         "onnx_megabytes": round(report.onnx_bytes / 1e6, 3),

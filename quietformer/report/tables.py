@@ -267,7 +267,7 @@ def engine_table(engines: Sequence[EngineFacts]) -> Table | None:
     for engine in engines:
         facts = engine.facts
         name = f"{engine.backend} {engine.version}"
-        share = f"{facts['int8_share']:.0%}" if "int8_share" in facts else NOTHING
+        share = f"{facts['eight_bit_share']:.0%}" if "eight_bit_share" in facts else NOTHING
         parsed, built = (
             f"{facts[key]:.1f} s" if key in facts else NOTHING for key in ("parse_seconds", "build_seconds")
         )

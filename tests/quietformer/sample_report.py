@@ -258,7 +258,7 @@ def sample_report() -> RunReport:
                 note="Built here; running it needs an NVIDIA GPU.",
                 facts={
                     "precision": "int8 + float16",
-                    "int8_share": 0.463,
+                    "eight_bit_share": 0.463,
                     "parse_seconds": 0.42,
                     "build_seconds": 11.07,
                     "left_out": {"7.5": "no float32 products"},
