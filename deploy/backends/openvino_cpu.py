@@ -100,7 +100,8 @@ class OpenVinoBackend(Backend):
 
     def _run(self, feeds: Feeds) -> dict[str, np.ndarray]:
         request = self._fixed.get(tuple(array.shape for array in feeds.values()), self._request)
-        arrays = [np.ascontiguousarray(array) for array in feeds.values()]  # alive until the request is done
+        # Alive until the request is done. Memory that cannot be written, as a network's, is not shared.
+        arrays = [np.require(array, requirements=["C", "W"]) for array in feeds.values()]
         try:
             for name, array in zip(feeds, arrays, strict=True):
                 request.set_tensor(name, openvino.Tensor(array, shared_memory=True))

@@ -12,6 +12,7 @@ from __future__ import annotations
 import numpy as np
 import onnx
 from onnx import numpy_helper
+from onnx.external_data_helper import uses_external_data
 
 from deploy.graphs.graph_index import GraphIndex
 
@@ -21,7 +22,7 @@ _SHIFT = 128
 def use_unsigned_activations(model: onnx.ModelProto) -> int:
     """Rewrite ``model`` in place; return how many QuantizeLinear nodes changed.
 
-    A QuantizeLinear changes when its zero point is a stored int8 constant and everything that reads it is a
+    A QuantizeLinear changes when its zero point is a int8 constant stored in the graph and everything that reads it is a
     DequantizeLinear. Weights (constants behind a DequantizeLinear) are never touched.
     """
     index = GraphIndex(model.graph)
@@ -31,7 +32,7 @@ def use_unsigned_activations(model: onnx.ModelProto) -> int:
         if node.op_type != "QuantizeLinear" or len(node.input) < 3 or node.output[0] in index.outputs:
             continue
         zero_point = index.initializers.get(node.input[2])
-        if zero_point is None or zero_point.data_type != onnx.TensorProto.INT8:
+        if zero_point is None or zero_point.data_type != onnx.TensorProto.INT8 or uses_external_data(zero_point):
             continue
         if not readers or any(reader.op_type != "DequantizeLinear" or len(reader.input) < 3 for reader in readers):
             continue

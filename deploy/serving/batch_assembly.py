@@ -29,8 +29,7 @@ def join(parts: Sequence[Feeds], *, length: int | None, fills: Mapping[str, int]
         fills: what padding holds, by input; 0 for others.
     """
     if len(parts) == 1 and (length is None or all(array.shape[1] == length for array in parts[0].values())):
-        # Raw tensors are views of a body, which some runtimes do not take.
-        return {name: array if array.flags.writeable else array.copy() for name, array in parts[0].items()}
+        return dict(parts[0])
     if length is None:
         return {name: np.concatenate([part[name] for part in parts]) for name in parts[0]}
     rows = sum(len(next(iter(part.values()))) for part in parts)

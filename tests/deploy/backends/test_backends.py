@@ -127,6 +127,22 @@ def test_unsigned_activations_change_no_number(tmp_path: Path) -> None:
     assert np.array_equal(before, after)
 
 
+def test_a_zero_point_in_another_file_stays(tmp_path: Path) -> None:
+    model = onnx.load(quantized(tmp_path, "tensorrt"))
+    onnx.save(model, tmp_path / "m.onnx", save_as_external_data=True, location="m.data", size_threshold=0)
+    assert use_unsigned_activations(onnx.load(tmp_path / "m.onnx", load_external_data=False)) == 0
+
+
+@pytest.mark.parametrize("backend", CPU_BACKENDS)
+def test_arrays_that_cannot_be_written_are_taken(tmp_path: Path, backend: str) -> None:
+    path, _ = calibrated(tmp_path, VARIANTS[0])
+    inputs = feeds()
+    for array in inputs.values():
+        array.setflags(write=False)
+    with open_backend(backend, path, threads=1) as opened:
+        assert np.isfinite(opened.infer(inputs)["hidden"]).all()
+
+
 def test_weights_and_unsigned_graphs_are_not_rewritten(tmp_path: Path) -> None:
     model = onnx.load(quantized(tmp_path, "paper"))
     before = model.SerializeToString(deterministic=True)
