@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 from pathlib import Path
 from typing import Any
 
@@ -10,6 +11,7 @@ import pytest
 from typer.testing import Result
 
 from quietformer.gpu_check import check, parts
+from quietformer.progress import progress
 from tests.deploy.runtime_doubles import HostDriver, add_runtime, use_gpu
 from tests.deploy.tensorrt_doubles import make_double
 from tests.quietformer.test_commands import invoke, refuse
@@ -20,10 +22,22 @@ QUICK = ("--shapes", "1x16", "--seconds", 0.001, "--repeats", 1)
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A tiny sentence encoder with texts and pairs, and its graphs as the check exports them."""
+    """A tiny sentence encoder with texts and pairs, and its graphs as the check makes them."""
     folder = tmp_path_factory.mktemp("tiny")
     write_tiny_run(folder)
+    (folder / "graphs").mkdir()
+    with progress("graphs") as job:
+        parts.make_graphs(folder / "tiny-bert", folder / "texts.txt", folder / "graphs", job=job)
     return folder
+
+
+@pytest.fixture(autouse=True)
+def _graphs_are_made_once(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def copied(_checkpoint: Path, _data: object, out: Path, *, job: object) -> dict[str, Path]:
+        shutil.copytree(folder / "graphs", out, dirs_exist_ok=True)
+        return {"float32": out / "model.onnx", "float16": out / "model.fp16.onnx"}
+
+    monkeypatch.setattr(check, "make_graphs", copied)
 
 
 def _check(folder: Path, out: Path, *options: object) -> tuple[Result, dict[str, Any]]:
