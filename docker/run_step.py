@@ -7,6 +7,7 @@ Example: python docker/run_step.py build recipes/minilm-retrofit.toml --optimiza
 
 from __future__ import annotations
 
+import json
 import os
 import sys
 import tomllib
@@ -17,6 +18,10 @@ from typing import Any
 RUNS = Path("runs")
 ENGINES = "tensorrt"
 """Folder of a run directory with the engines of ``build``."""
+INT8 = "int8"
+"""Its folder of INT8."""
+MODELS = Path("/models/repository")
+"""Triton's model repository, inside a volume: a folder that can be replaced as a whole."""
 CACHE = Path("/cache")
 
 
@@ -65,7 +70,37 @@ def serve_arguments(run: Path) -> list[str]:
     return ["serve", str(run), "--host", "0.0.0.0", "--port", "8000"]
 
 
-STEPS: dict[str, Callable[[Path], list[str]]] = {"build": build_arguments, "serve": serve_arguments}
+def bench_arguments(run: Path) -> list[str]:
+    """The engines of ``build``, float first, in turns, at the recipe's shapes, fed with the run's own held-out texts."""
+    engines = sorted((folder for folder in _engines(run)), key=lambda folder: folder.name == INT8)
+    shapes = [argument for shape in _recipe(run).get("bench", {}).get("shapes", ()) for argument in ("--shapes", shape)]
+    texts = run / "data" / "held-out.jsonl"
+    data = ["--data", str(texts)] if texts.is_file() else []
+    return ["bench", *map(str, engines), "--backend", "tensorrt", *shapes, *data]
+
+
+def triton_repo_arguments(run: Path) -> list[str]:
+    """The model repository that Triton serves: the INT8 plan, for batches up to what its profile takes.
+
+    Texts are left out: Triton's image has no tokenizers.
+    """
+    engine = next((folder for folder in _engines(run) if folder.name == INT8), None)
+    if engine is None:
+        raise FileNotFoundError(f"no INT8 engine in {run / ENGINES}: run 'docker compose run build RECIPE' first")
+    profile = json.loads((engine / "engine.json").read_text(encoding="utf-8"))["profile"]
+    largest = min((shapes["max"][0] for shapes in profile.values()), default=1)
+    return [
+        *("triton-repo", str(engine), "--runtime", "tensorrt", "--out", str(MODELS), "--name", run.name),
+        *("--max-batch-size", str(largest), "--no-texts", "--force"),
+    ]
+
+
+STEPS: dict[str, Callable[[Path], list[str]]] = {
+    "build": build_arguments,
+    "bench": bench_arguments,
+    "serve": serve_arguments,
+    "triton-repo": triton_repo_arguments,
+}
 
 
 def command(arguments: Sequence[str]) -> list[str]:
@@ -87,6 +122,14 @@ def command(arguments: Sequence[str]) -> list[str]:
     if rest[0].startswith("-"):
         return [*quietformer, step, *rest]
     return [*quietformer, *STEPS[step](run_directory(rest[0])), *rest[1:]]
+
+
+def _engines(run: Path) -> list[Path]:
+    """Folders of the engines that ``build`` made."""
+    folders = sorted(path.parent for path in run.glob(f"{ENGINES}/*/engine.json"))
+    if not folders:
+        raise FileNotFoundError(f"no engines in {run / ENGINES}: run 'docker compose run build RECIPE' first")
+    return folders
 
 
 def _recipe(run: Path) -> dict[str, Any]:

@@ -9,6 +9,7 @@ from pathlib import Path
 from deploy.calibration.calibrate import RANDOM_KIND, calibrate
 from deploy.calibration.calibration_cache import CalibrationCache
 from deploy.calibration.calibration_subset import Batch
+from deploy.data.array_sets import load_set
 from deploy.graphs.graph_info import read_info
 from quietformer.graph_data.graph_inputs import GraphInputs, graph_inputs
 from quietformer.graph_data.graph_text import USUAL_LENGTH
@@ -77,11 +78,8 @@ def calibrate_on_set(graph: Path, arrays: Path, plan: CalibrationPlan, *, job: J
 
     Raises:
         FileNotFoundError: graph or set are missing.
-        ImportError: package ``calibration_data`` is not installed: a runtime image does not have it.
         ValueError: not such a file, or arrays that do not fit the graph.
     """
-    from calibration_data.make import load_set  # noqa: PLC0415  # not in a runtime image
-
     batches, identity = load_set(arrays, batch_size=plan.batch_size)
     return calibrate(
         graph, batches, method=plan.method, methods=plan.methods, data=identity, seed=0, progress=_advance(job)

@@ -9,8 +9,8 @@ from typing import Any
 
 import numpy as np
 
-from calibration_data.make import load_set
 from deploy.calibration.calibration_subset import Batch
+from deploy.data.array_sets import load_set
 from deploy.graphs.graph_info import GraphInfo
 from deploy.graphs.shapes import parse_shapes
 from deploy.graphs.watched_graph import GraphInput

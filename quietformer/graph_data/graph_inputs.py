@@ -6,9 +6,9 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, Protocol
 
-from calibration_data.make import load_set
 from deploy.backends.artifact_facts import artifact_facts
 from deploy.calibration.calibration_subset import Batch
+from deploy.data.array_sets import load_set
 from deploy.data.image_data import image_data_identity
 from deploy.data.text_data import data_identity
 from deploy.graphs.graph_info import GraphInfo, read_info

@@ -12,8 +12,9 @@ import pytest
 
 from calibration_data import sets
 from calibration_data.docstrings import collect_sentences
-from calibration_data.make import load_set, make_set
+from calibration_data.make import make_set
 from calibration_data.sets import SAMPLE_FILE, find_set, named_sets, set_texts
+from deploy.data.array_sets import load_set
 from deploy.files import sha256_file
 from tests.deploy.word_tokenizer import write_tokenizer
 

@@ -1,7 +1,9 @@
 from __future__ import annotations
 
+import json
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 import typer
@@ -38,12 +40,14 @@ def workplace(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
         (run / name).parent.mkdir(parents=True, exist_ok=True)
         (run / name).touch()
     (run / "recipe.toml").write_text(RESOLVED)
+    for name in ("int8", "float16"):
+        (run / "tensorrt" / name / "engine.json").write_text(json.dumps({"profile": {"input_ids": {"max": [4, 64]}}}))
     (tmp_path / "tiny.toml").write_text(RECIPE)
     monkeypatch.chdir(tmp_path)
     return tmp_path
 
 
-def parsed(line: list[str]) -> dict[str, object]:
+def parsed(line: list[str]) -> dict[str, Any]:
     """What the command line of quietformer makes of the arguments; nothing runs."""
     assert line[:3] == [sys.executable, "-m", "quietformer"]
     group = typer.main.get_command(app)
@@ -75,6 +79,31 @@ def test_build_takes_the_float32_graph_and_the_usual_shapes_where_the_run_has_no
     found = parsed(command(["build", "tiny.toml"]))
     assert found["model"] == Path("runs/tiny/model.onnx")
     assert found["opt_shapes"] is None
+
+
+@pytest.mark.usefixtures("workplace")
+def test_bench_measures_float_before_int8_at_the_shapes_of_the_recipe_with_texts_of_the_run() -> None:
+    found = parsed(command(["bench", "tiny.toml", "--repeats", "5"]))
+    assert list(found["artifacts"]) == [Path("runs/tiny/tensorrt/float16"), Path("runs/tiny/tensorrt/int8")]
+    assert list(found["shapes"]) == ["1x64", "4x64"]
+    assert found["data"] == "runs/tiny/data/held-out.jsonl"
+    assert found["repeats"] == 5
+
+
+@pytest.mark.usefixtures("workplace")
+def test_triton_gets_the_int8_plan_under_the_name_of_the_run_for_batches_that_it_takes() -> None:
+    found = parsed(command(["triton-repo", "tiny.toml"]))
+    assert found["artifact"] == Path("runs/tiny/tensorrt/int8")
+    assert (found["name"], found["max_batch_size"], found["texts"]) == ("tiny", 4, False)
+
+
+def test_steps_after_build_name_it_where_there_is_no_engine(workplace: Path) -> None:
+    (workplace / "runs" / "tiny" / "tensorrt" / "int8" / "engine.json").unlink()
+    with pytest.raises(FileNotFoundError, match="no INT8 engine in runs/tiny/tensorrt: run 'docker compose run build"):
+        command(["triton-repo", "tiny.toml"])
+    (workplace / "runs" / "tiny" / "tensorrt" / "float16" / "engine.json").unlink()
+    with pytest.raises(FileNotFoundError, match="no engines in runs/tiny/tensorrt"):
+        command(["bench", "tiny.toml"])
 
 
 def test_what_is_missing_is_named_with_the_step_that_makes_it(workplace: Path) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import shutil
 import subprocess
+import urllib.request
 from pathlib import Path
 
 import pytest
@@ -101,6 +102,25 @@ def test_the_commands_of_deployment_work_from_calibration_to_engine(image: Image
     assert "no findings" in linted
     assert len(json.loads(measured.splitlines()[-1])) == 1
     assert "of the weights in INT8, for SM 8.9" in built
+
+
+@pytest.mark.slow
+def test_the_server_becomes_ready(image: Image) -> None:
+    line = [str(image.python), "-E", "-m", "quietformer", "serve", "model.onnx", "--port", "0"]
+    with subprocess.Popen(line, cwd=image.folder, stderr=subprocess.PIPE, text=True) as process:
+        try:
+            assert process.stderr is not None
+            told = []
+            for text in process.stderr:
+                told.append(text)
+                if text.startswith("ready: "):
+                    break
+            assert told[-1].startswith("ready: "), told
+            url = told[-1].split()[1]
+            with urllib.request.urlopen(f"{url}/v2/health/ready", timeout=30) as answer:
+                assert answer.status == 200
+        finally:
+            process.terminate()
 
 
 @pytest.mark.slow
