@@ -10,6 +10,7 @@ import ctypes
 import json
 import sys
 from collections.abc import Callable
+from importlib.machinery import ModuleSpec
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -327,4 +328,5 @@ def use_gpu(monkeypatch: pytest.MonkeyPatch, driver: HostDriver, module: Any = N
     for owner in (cuda_devices, cuda_stream):
         monkeypatch.setattr(owner, "load_driver", lambda: driver)
     if module is not None:
+        module.__spec__ = ModuleSpec("tensorrt", loader=None)  # what says that a package is installed
         monkeypatch.setitem(sys.modules, "tensorrt", module)

@@ -309,8 +309,8 @@ class TestBadInput:
         assert "unknown key 'retrofit.stesp'; did you mean 'retrofit.steps'?" in told
 
     def test_a_value_out_of_range(self, workshop: Workshop) -> None:
-        told = refuse("retrofit", workshop.recipe, "--set", "retrofit.steps=0")
-        assert "'retrofit.steps' is 0; expected greater than or equal to 1" in told
+        told = refuse("retrofit", workshop.recipe, "--set", "retrofit.steps=-1")
+        assert "'retrofit.steps' is -1; expected greater than or equal to 0" in told
 
     def test_a_cache_of_another_model(self, workshop: Workshop, tmp_path: Path) -> None:
         other = write_checkpoint(tiny_model(seed=1), tmp_path / "other")

@@ -144,7 +144,7 @@ def test_an_interrupted_and_resumed_run_equals_the_uninterrupted_one_bit_for_bit
 
 def test_a_run_killed_by_the_system_resumes_to_the_same_weights(tmp_path: Path) -> None:
     code = (
-        "import os, signal, sys; from pathlib import Path; from tests.train import test_loop as t\n"
+        "import os, signal, sys; from pathlib import Path; from tests.train.loop import test_loop as t\n"
         "kill = lambda step: os.kill(os.getpid(), signal.SIGKILL) if step == 10 else None\n"
         "t._run(Path(sys.argv[1]), watcher=t._Watcher(kill))\n"
     )
@@ -199,7 +199,7 @@ def test_two_processes_train_like_one(tmp_path: Path) -> None:
     run_in_two_processes(
         tmp_path,
         "from safetensors.torch import save_file",
-        "from tests.train import test_loop as t",
+        "from tests.train.loop import test_loop as t",
         "model, _ = t._run(out / 'two', replace(t.SETTINGS, dropout=False, clip_norm=None))",
         "save_file(dict(model.state_dict()), out / f'two/rank{PartialState().process_index}.safetensors')",
     )
