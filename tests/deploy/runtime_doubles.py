@@ -328,5 +328,6 @@ def use_gpu(monkeypatch: pytest.MonkeyPatch, driver: HostDriver, module: Any = N
     for owner in (cuda_devices, cuda_stream):
         monkeypatch.setattr(owner, "load_driver", lambda: driver)
     if module is not None:
-        module.__spec__ = ModuleSpec("tensorrt", loader=None)  # what says that a package is installed
+        # What says that a package is installed; stand-ins take no other attribute.
+        object.__setattr__(module, "__spec__", ModuleSpec("tensorrt", loader=None))
         monkeypatch.setitem(sys.modules, "tensorrt", module)
