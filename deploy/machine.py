@@ -69,7 +69,10 @@ class MachineFacts:
 
     @property
     def saturates_in_16_bits(self) -> bool:
-        """Whether unsigned-by-signed 8-bit kernels of this x86 processor add pairs of products in saturating 16 bits."""
+        """Whether unsigned-by-signed 8-bit kernels of this x86 processor add pairs of products in saturating 16 bits.
+
+        Told by ``/proc/cpuinfo``, so never on systems without it.
+        """
         return "avx2" in self.instruction_sets and not self.has_int8_dot_product
 
 

@@ -96,8 +96,11 @@ def test_backends_answer_as_with_the_weights_inside(tmp_path: Path, backend: str
         assert np.isfinite(beside).all()
         assert np.abs(inside - beside).max() < 1e-4
         assert np.abs(inside_fixed - beside_fixed).max() < 1e-4
-        # Other kernels for other shapes: where sums are taken in float32, a value may fall on the other side of a step.
-        assert np.mean(np.abs(beside_fixed - beside)) < 1e-3
+        if opened.precision.startswith("int8 grid"):
+            # Sums in float32 differ between shapes, and a value on the edge of a step may fall on its other side.
+            assert np.mean(np.abs(beside_fixed - beside)) < 1e-3
+        else:
+            assert np.abs(beside_fixed - beside).max() < 1e-4
 
 
 @pytest.mark.parametrize("backend", ["onnxruntime", "openvino"])
