@@ -10,6 +10,7 @@ import numpy as np
 
 from deploy.graphs.feed_types import MASK_NAME, as_input_type
 from deploy.graphs.graph_info import GraphInfo
+from deploy.quantization.bits import Bits
 
 Feeds = dict[str, np.ndarray]
 
@@ -32,8 +33,16 @@ class Backend(ABC):
     info: GraphInfo | None
     """What the graph says of its model: positions and vocabulary bound the feeds. None where it says nothing."""
 
+    rounds_in_float: bool = False
+    """Whether it puts values on the grid of their integers and multiplies in float."""
     largest_batch: int | None = None
     """Rows that are taken at once; None for any number."""
+
+    @property
+    def is_simulated(self) -> bool:
+        """Whether the graph's integers are computed in float, here or because no kernel has their widths."""
+        bits = self.info.bits if self.info is not None else None
+        return self.rounds_in_float or (bits is not None and Bits.parse(bits).is_simulated)
 
     @property
     def input_names(self) -> tuple[str, ...]:

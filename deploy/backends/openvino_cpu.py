@@ -61,7 +61,8 @@ class OpenVinoBackend(Backend):
             self._config["INFERENCE_NUM_THREADS"] = threads
         if (precision or ("f32" if artifact.is_quantized else "default")) == "f32":
             self._config["INFERENCE_PRECISION_HINT"] = "f32"
-        if artifact.is_quantized and machine_facts(versions={}).saturates_in_16_bits:
+        self.rounds_in_float = artifact.is_quantized and machine_facts(versions={}).saturates_in_16_bits
+        if self.rounds_in_float:
             self._config["LP_TRANSFORMS_MODE"] = "NO"
         self._core = openvino.Core()
         self._folder = TemporaryDirectory(prefix="quietformer-")
@@ -79,7 +80,7 @@ class OpenVinoBackend(Backend):
         rest = _NAMES[compiled.get_property("INFERENCE_PRECISION_HINT").to_string()]
         integer, total = _integer_products(compiled)
         self._integer_products = f"{integer} of {total}"
-        self.precision = f"int8 + {rest}" if integer else f"int8 grid in {rest}" if artifact.is_quantized else rest
+        self.precision = f"int8 + {rest}" if integer else f"int8 grid in {rest}" if self.rounds_in_float else rest
         self._request: Any = compiled.create_infer_request()
         self._fixed: dict[tuple[tuple[int, ...], ...], Any] = {}
 

@@ -21,6 +21,11 @@ class InParts:
     largest: int
     """Rows that it takes at once."""
 
+    @property
+    def is_simulated(self) -> bool:
+        """As the backend's own."""
+        return self.backend.is_simulated
+
     def infer(self, feeds: Feeds, /) -> dict[str, np.ndarray]:
         """As the backend's own; rows never influence one another, so the parts are those of the whole."""
         rows = len(next(iter(feeds.values()))) if feeds else 0

@@ -36,8 +36,6 @@ class Contender:
     """Index of the artifact that will be served, the one that the gate judges."""
     gated: bool = True
     """False for what is only shown, such as the model before retrofit."""
-    evidence: Evidence = "measured"
-    """``simulated`` for a graph whose integers no kernel has."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -140,14 +138,14 @@ def compare(
             precision=contender.precision,
             profile=contender.profile,
             served=contender.served,
-            baseline=outcomes[0][baseline.served].score,
+            baseline=outcomes[0][0][baseline.served].score,
             metric=task.metric,
             higher_is_better=task.higher_is_better,
             max_drop=max_drop if contender.gated else None,
             details=results[contender.served].details,
-            evidence=contender.evidence,
+            evidence=evidence,
         )
-        for contender, results in zip(contenders, outcomes, strict=True)
+        for contender, (results, evidence) in zip(contenders, outcomes, strict=True)
     )
     return CompareReport(
         task=task.name,
@@ -204,8 +202,12 @@ def _verdict(drop: float, *, passed: bool | None, max_drop: float | None, metric
     return f"{'passed' if passed else 'failed'}: {change}, {max_drop:.4f} allowed"
 
 
-def _evaluate(contender: Contender, task: Task, *, progress: Callable[[str], None] | None) -> list[TaskResult]:
+def _evaluate(
+    contender: Contender, task: Task, *, progress: Callable[[str], None] | None
+) -> tuple[list[TaskResult], Evidence]:
+    """Results of all subsets, and what they prove."""
     results = []
+    evidence: Evidence = "measured"
     for index, open_artifact in enumerate(contender.artifacts):
         if progress is not None:
             subset = f", calibration subset {index + 1} of {len(contender.artifacts)}"
@@ -213,4 +215,6 @@ def _evaluate(contender: Contender, task: Task, *, progress: Callable[[str], Non
             progress(f"{task.name}: {label} on {contender.backend}{subset if len(contender.artifacts) > 1 else ''}")
         with open_artifact() as artifact:
             results.append(task.evaluate(artifact.infer))
-    return results
+            if artifact.is_simulated:
+                evidence = "simulated"
+    return results, evidence

@@ -17,6 +17,10 @@ Infer = Callable[[Feeds], dict[str, np.ndarray]]
 class Runnable(Protocol):
     """What an open backend is to a task or a benchmark."""
 
+    @property
+    def is_simulated(self) -> bool:
+        """Whether it computes its graph's integers in float."""
+
     def infer(self, feeds: Feeds, /) -> dict[str, np.ndarray]:
         """Outputs by name."""
 

@@ -69,7 +69,6 @@ def compare(
     from deploy.files import refuse_existing, refuse_own_input, write_atomically
     from deploy.measuring.compare import Contender
     from deploy.measuring.compare import compare as evaluate
-    from deploy.quantization.bits import Bits
     from quietformer.baseline_graph import check_comparable, float_graph_of
     from quietformer.gate import GateFailedError
     from quietformer.graph_data.task_opening import open_task
@@ -102,7 +101,6 @@ def compare(
                     backend=backend.value,
                     precision=its.precision or (its.info.bits or "W8A8" if its.info.profile else "float"),
                     profile=its.info.profile,
-                    evidence="simulated" if its.info.bits and Bits.parse(its.info.bits).is_simulated else "measured",
                     artifacts=(partial(open_for_tasks, backend.value, candidate),),
                 )
                 for candidate, its in facts.items()

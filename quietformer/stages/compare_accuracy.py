@@ -17,7 +17,7 @@ from deploy.backends.opening import open_backend, require_devices
 from deploy.calibration.calibration_cache import CalibrationCache
 from deploy.files import write_atomically
 from deploy.graphs.site_choice import SiteChoice
-from deploy.measuring.compare import CompareReport, CompareRow, Contender, Evidence, compare, compare_row
+from deploy.measuring.compare import CompareReport, CompareRow, Contender, compare, compare_row
 from deploy.quantization.bits import Bits
 from deploy.tasks.task import Task
 from quietformer.graph_data.calibration import calibration_feeds
@@ -165,11 +165,6 @@ def _backends_of(profile: str, recipe: Recipe) -> tuple[str, ...]:
     return ("onnxruntime",) if reads_images(recipe) and profile == "paper" else backends
 
 
-def _evidence(recipe: Recipe) -> Evidence:
-    """Widths that no integer kernel has are simulated by the artifact itself."""
-    return "simulated" if Bits.parse(recipe.quantize.bits).is_simulated else "measured"
-
-
 def _data_hash(data: str) -> str:
     return hash_source(Path(data)) if not data.startswith("hf:") else hashlib.sha256(data.encode()).hexdigest()
 
@@ -203,7 +198,6 @@ def _contenders(run: Run) -> list[Contender]:
                         profile=profile,
                         artifacts=(served, *subsets),
                         gated=False,
-                        evidence=_evidence(recipe),
                     )
                 )
     return contenders
@@ -227,7 +221,8 @@ def _simulated_rows(run: Run, task: Task, report: CompareReport, *, job: Job) ->
         return
     if calibration.method not in ("minmax", "running-minmax") or calibration.methods:
         return
-    if run.recipe.quantize.choice(SIMULATED_PROFILE) != SiteChoice() or _evidence(run.recipe) == "simulated":
+    quantize = run.recipe.quantize
+    if quantize.choice(SIMULATED_PROFILE) != SiteChoice() or Bits.parse(quantize.bits).is_simulated:
         return
     from train.simulation.simulated_model import simulated_model
 

@@ -86,6 +86,7 @@ def test_openvino_multiplies_integers_and_says_so(tmp_path: Path, profile: str) 
         exact = not machine_facts().saturates_in_16_bits
         assert opened.describe()["integer_products"] == ("6 of 6" if exact else "0 of 6")
         assert opened.precision == ("int8 + float32" if exact else "int8 grid in float32")
+        assert opened.is_simulated is not exact
 
 
 @pytest.mark.parametrize("backend", CPU_BACKENDS)

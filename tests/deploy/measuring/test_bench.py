@@ -21,6 +21,8 @@ class FakeClock:
 class FakeBackend:
     """Takes the given milliseconds, in turn, for every call."""
 
+    is_simulated = False
+
     def __init__(self, name: str, clock: FakeClock, milliseconds: Iterable[float]) -> None:
         self.name, self.clock, self.milliseconds, self.count = name, clock, list(milliseconds), 0
         self.seen: list[int] = []

@@ -11,8 +11,9 @@ from deploy.tasks.task import Infer, Runnable, TaskResult
 
 
 class FixedModel:
-    def __init__(self, score: float) -> None:
+    def __init__(self, score: float, *, is_simulated: bool = False) -> None:
         self.score = score
+        self.is_simulated = is_simulated
 
     def infer(self, feeds: dict[str, np.ndarray], /) -> dict[str, np.ndarray]:
         return {"score": np.array(self.score)}
@@ -31,13 +32,15 @@ class ScoreTask:
         return TaskResult(score=score, details={"double": 2 * score})
 
 
-def _contender(arm: str, *scores: float, events: list[str] | None = None, **options: Any) -> Contender:
+def _contender(
+    arm: str, *scores: float, events: list[str] | None = None, is_simulated: bool = False, **options: Any
+) -> Contender:
     def opener(score: float) -> Callable[[], AbstractContextManager[Runnable]]:
         @contextmanager
         def opened() -> Iterator[Runnable]:
             if events is not None:
                 events.append(f"open {score}")
-            yield FixedModel(score)
+            yield FixedModel(score, is_simulated=is_simulated)
             if events is not None:
                 events.append(f"close {score}")
 
@@ -105,6 +108,11 @@ def test_artifacts_are_open_one_at_a_time_and_once() -> None:
     )
     assert events == ["open 1.0", "close 1.0", "open 0.9", "close 0.9", "open 0.8", "close 0.8"]
     assert lines[1] == "fixed: int8 W8A8 paper on openvino, calibration subset 1 of 2"
+
+
+def test_what_computes_integers_in_float_is_simulated() -> None:
+    report = compare(_contender("float", 0.82), [_contender("int8", 0.81, 0.80, is_simulated=True)], ScoreTask())
+    assert [row.evidence for row in report.rows] == ["measured", "simulated"]
 
 
 def test_report_is_json_and_takes_simulated_rows() -> None:
