@@ -61,7 +61,7 @@ def bench(
     from quietformer.graph_data.graph_inputs import graph_inputs
     from quietformer.latency import Measured, measure_latency
     from quietformer.progress import progress
-    from quietformer.report.tables import latency_table
+    from quietformer.report.latency_tables import latency_table
     from quietformer.terminal_table import terminal_table
 
     names = [backend.value for backend in backends or [BenchBackend.OPENVINO]]

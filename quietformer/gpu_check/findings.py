@@ -8,9 +8,9 @@ from typing import Any
 from deploy.machine import MachineFacts
 from deploy.measuring.bench_report import BenchReport
 from deploy.measuring.compare import CompareReport
-from quietformer.report.markdown import markdown_table
+from quietformer.report.markdown import latency_parts, markdown_table
 from quietformer.report.number_text import figure
-from quietformer.report.tables import Table, accuracy_table, latency_table, machine_table
+from quietformer.report.tables import Table, accuracy_table, machine_table
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -76,13 +76,7 @@ class Findings:
             parts += ["## Agreement with the same graph on the CPU", markdown_table(self._agreement_table())]
         if self.accuracy is not None:
             parts += [f"## Accuracy: {self.accuracy.task}", markdown_table(accuracy_table(self.accuracy))]
-        for latency in self.latency:
-            parts += [
-                f"## Latency: {latency.title}",
-                markdown_table(latency_table(latency)),
-                *latency.verdicts,
-                *(f"> {warning}" for warning in latency.warnings),
-            ]
+        parts += latency_parts(self.latency)
         parts += ["## Machine", markdown_table(machine_table(self.machine))]
         return "\n\n".join(parts) + "\n"
 

@@ -6,7 +6,6 @@ that a run directory keeps as ``recipe.toml``.
 
 from __future__ import annotations
 
-import difflib
 import json
 import re
 import tomllib
@@ -14,10 +13,10 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated, Any, Literal, Self
 
-from pydantic import BaseModel, Field, ValidationError, model_validator
-from pydantic_core import ErrorDetails
+from pydantic import Field, ValidationError, model_validator
 
 import quietformer
+from quietformer.recipe.complaints import complaint_text
 from quietformer.recipe.quantization_sections import CalibrateSection, QuantizeSection
 from quietformer.recipe.retrofit_section import RetrofitSection
 from quietformer.recipe.sections import (
@@ -201,7 +200,7 @@ def load_recipe(path: Path, overrides: Sequence[str] = ()) -> Recipe:
     try:
         return Recipe.model_validate(values)
     except ValidationError as error:
-        raise ValueError(f"recipe {path}: {_describe(error)}") from error
+        raise ValueError(f"recipe {path}: {complaint_text(error, Recipe)}") from error
 
 
 def _apply_override(values: dict[str, Any], override: str) -> None:
@@ -219,52 +218,6 @@ def _apply_override(values: dict[str, Any], override: str) -> None:
         if not isinstance(table, dict):
             raise ValueError(f"--set '{override}': '{part}' is a value, not a table")  # noqa: TRY004 - the user's mistake
     table[parts[-1]] = value
-
-
-def _describe(error: ValidationError) -> str:
-    """The first complaint of a failed validation, and how many more there are."""
-    complaints = error.errors(include_url=False)
-    # A misspelt key is the cause of a missing one, so it is told first.
-    complaints.sort(key=lambda complaint: complaint["type"] != "extra_forbidden")
-    rest = f" (and {len(complaints) - 1} more)" if len(complaints) > 1 else ""
-    return _complaint(complaints[0]) + rest
-
-
-def _complaint(complaint: ErrorDetails) -> str:
-    where = ".".join(str(part) for part in complaint["loc"])
-    if complaint["type"] == "extra_forbidden":
-        return _unknown_key(complaint["loc"])
-    if complaint["type"] == "missing":
-        return f"'{where}' is missing"
-    if complaint["type"] == "value_error":
-        message = str(complaint["ctx"]["error"])
-        return f"[{where}] {message}" if where else message
-    message = complaint["msg"]
-    expected = message.removeprefix("Input should be ").removeprefix("a valid ")
-    return f"'{where}' is {_shown(complaint['input'])}; expected {expected}"
-
-
-def _unknown_key(location: tuple[int | str, ...]) -> str:
-    *tables, key = (str(part) for part in location)
-    known = sorted(_section_at(tables).model_fields)
-    close = difflib.get_close_matches(key, known, n=1)
-    hint = f"did you mean '{'.'.join([*tables, close[0]])}'?" if close else f"known here are {', '.join(known)}"
-    return f"unknown key '{'.'.join([*tables, key])}'; {hint}"
-
-
-def _section_at(tables: Sequence[str]) -> type[BaseModel]:
-    section: type[BaseModel] = Recipe
-    for table in tables:
-        if table not in section.model_fields:  # a name that the recipe chooses, as in [quantize.sites.NAME]
-            continue
-        annotation = section.model_fields[table].annotation
-        options = [annotation, *getattr(annotation, "__args__", ())]
-        section = next(option for option in options if isinstance(option, type) and issubclass(option, BaseModel))
-    return section
-
-
-def _shown(value: object) -> str:
-    return f"'{value}'" if isinstance(value, str) else json.dumps(value, default=str)
 
 
 def _to_toml(table: dict[str, Any], prefix: str = "") -> str:

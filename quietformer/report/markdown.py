@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
+from deploy.measuring.bench_report import BenchReport
 from quietformer.report.content import RunReport
+from quietformer.report.latency_tables import latency_table
 from quietformer.report.number_text import figure
 from quietformer.report.story import story, verdict
 from quietformer.report.tables import (
@@ -11,7 +15,6 @@ from quietformer.report.tables import (
     arm_table,
     artifact_table,
     engine_table,
-    latency_table,
     machine_table,
     outlier_table,
     parity_table,
@@ -25,6 +28,19 @@ def markdown_table(table: Table) -> str:
     lines = [table.header, marks, *table.rows]
     text = "\n".join("| " + " | ".join(cell.replace("|", "\\|") for cell in line) + " |" for line in lines)
     return f"{text}\n\n{table.caption}" if table.caption else text
+
+
+def latency_parts(reports: Sequence[BenchReport]) -> list[str]:
+    """What was measured as paragraphs: title, table, verdicts and warnings of each report."""
+    parts: list[str] = []
+    for latency in reports:
+        parts += [
+            f"## Latency: {latency.title}",
+            markdown_table(latency_table(latency)),
+            *latency.verdicts,
+            *(f"> {warning}" for warning in latency.warnings),
+        ]
+    return parts
 
 
 def to_markdown(report: RunReport) -> str:
@@ -41,13 +57,7 @@ def to_markdown(report: RunReport) -> str:
         parts.append(markdown_table(story_table(rows)))
     for comparison in report.comparisons:
         parts += [f"## Accuracy: {comparison.task}", markdown_table(accuracy_table(comparison))]
-    for latency in report.latency:
-        parts += [
-            f"## Latency: {latency.title}",
-            markdown_table(latency_table(latency)),
-            *latency.verdicts,
-            *(f"> {warning}" for warning in latency.warnings),
-        ]
+    parts += latency_parts(report.latency)
     sections = (
         ("Training", arm_table(report)),
         ("Outliers", outlier_table(report)),

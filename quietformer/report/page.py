@@ -14,6 +14,7 @@ from quietformer.report.figures.plot import Plot
 from quietformer.report.figures.ranges import range_plots
 from quietformer.report.figures.training import training_plots
 from quietformer.report.highlights import highlights
+from quietformer.report.latency_tables import latency_table
 from quietformer.report.number_text import figure
 from quietformer.report.page_template import Page, Section, model_line, render
 from quietformer.report.pairing import compared_arm
@@ -23,7 +24,6 @@ from quietformer.report.tables import (
     arm_table,
     artifact_table,
     engine_table,
-    latency_table,
     machine_table,
     outlier_table,
     parity_table,

@@ -5,19 +5,14 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
 from dataclasses import replace
-from functools import partial
 from pathlib import Path
-from tempfile import TemporaryDirectory
 from typing import Any, Final
 
-from deploy.backends.base import Backend
 from deploy.backends.opening import open_backend, require_devices
-from deploy.calibration.calibration_cache import CalibrationCache
 from deploy.files import write_atomically
 from deploy.graphs.site_choice import SiteChoice
-from deploy.measuring.compare import CompareReport, CompareRow, Contender, compare, compare_row
+from deploy.measuring.compare import CompareReport, CompareRow, compare, compare_row
 from deploy.quantization.bits import Bits
 from deploy.tasks.task import Task
 from quietformer.graph_data.calibration import calibration_feeds
@@ -25,11 +20,10 @@ from quietformer.manifest import hash_source
 from quietformer.progress import Job
 from quietformer.recipe.recipe import Recipe
 from quietformer.recipe.sections import ClmSection, TaskSection
-from quietformer.stages.engine_contenders import engine_contenders
+from quietformer.stages.contenders import contenders
 from quietformer.stages.layout import (
     CHECKPOINT,
     COMPARISON,
-    Variant,
     baseline,
     calibration_cache,
     engine,
@@ -39,7 +33,6 @@ from quietformer.stages.layout import (
     made,
     variants,
 )
-from quietformer.stages.quantize_graphs import quantize_as_told
 from quietformer.stages.run_data import (
     calibration_plan,
     companions,
@@ -48,16 +41,9 @@ from quietformer.stages.run_data import (
     images_source,
     learning_data,
     learning_inputs,
-    reads_images,
 )
 from quietformer.stages.stage import Run, Stage
 
-BACKENDS_OF_PROFILE = {
-    "tensorrt": ("openvino", "onnxruntime"),
-    "paper": ("openvino", "onnxruntime"),
-    "ort": ("onnxruntime",),
-}
-"""Where each profile's graphs run in integers; the further calibration subsets run on the first one."""
 SIMULATED_PROFILE: Final = "paper"
 """Whose integers are checked against a simulation: the one with every site."""
 
@@ -126,7 +112,7 @@ class CompareAccuracy(Stage):
                     length=None if name == "image" else run.recipe.calibrate.length,
                     window=settings.window if isinstance(settings, ClmSection) else None,
                 )
-            first, *candidates = engine_contenders(run) if run.recipe.runs_engines else _contenders(run)
+            first, *candidates = contenders(run)
             report = compare(
                 first,
                 candidates,
@@ -159,59 +145,8 @@ def tasks_to_run(recipe: Recipe) -> dict[str, TaskSection]:
     return {name: task for name, task in named.items() if task and (task.data is not None or name in own)}
 
 
-def _backends_of(profile: str, recipe: Recipe) -> tuple[str, ...]:
-    """OpenVINO 2026.4 drops the bias of a convolution whose output is quantized, as ``paper`` quantizes that of the patches."""
-    backends = BACKENDS_OF_PROFILE[profile]
-    return ("onnxruntime",) if reads_images(recipe) and profile == "paper" else backends
-
-
 def _data_hash(data: str) -> str:
     return hash_source(Path(data)) if not data.startswith("hf:") else hashlib.sha256(data.encode()).hexdigest()
-
-
-def _contenders(run: Run) -> list[Contender]:
-    """The float original first, then the rest in the order of a report."""
-    recipe = run.recipe
-    contenders = [
-        Contender(
-            arm=variant,
-            backend="onnxruntime",
-            precision="float32",
-            artifacts=(partial(open_backend, "onnxruntime", run.path(float_graph(variant))),),
-            gated=False,
-        )
-        for variant in variants(recipe)
-    ]
-    further_seeds = recipe.calibrate.seeds[1:]
-    for variant in variants(recipe):
-        for profile in recipe.quantize.profiles:
-            for place, backend in enumerate(_backends_of(profile, recipe)):
-                served = partial(open_backend, backend, run.path(int8_graph(variant, recipe, profile)))
-                subsets = [
-                    partial(_open_subset, run, variant, profile, backend, seed) for seed in further_seeds if place == 0
-                ]
-                contenders.append(
-                    Contender(
-                        arm=variant,
-                        backend=backend,
-                        precision=recipe.quantize.bits,
-                        profile=profile,
-                        artifacts=(served, *subsets),
-                        gated=False,
-                    )
-                )
-    return contenders
-
-
-@contextmanager
-def _open_subset(run: Run, variant: Variant, profile: str, backend: str, seed: int) -> Iterator[Backend]:
-    """A graph from another subset's ranges, which lives only while it is evaluated."""
-    cache = CalibrationCache.load(run.path(calibration_cache(variant, run.recipe, seed)))
-    with TemporaryDirectory(dir=run.folder, prefix=".subset.") as scratch:
-        graph = Path(scratch) / "model.int8.onnx"
-        quantize_as_told(run.recipe, run.path(float_graph(variant)), cache, graph, profile=profile)
-        with open_backend(backend, graph) as opened:
-            yield opened
 
 
 def _simulated_rows(run: Run, task: Task, report: CompareReport, *, job: Job) -> Iterator[CompareRow]:
@@ -221,8 +156,10 @@ def _simulated_rows(run: Run, task: Task, report: CompareReport, *, job: Job) ->
         return
     if calibration.method not in ("minmax", "running-minmax") or calibration.methods:
         return
-    quantize = run.recipe.quantize
-    if quantize.choice(SIMULATED_PROFILE) != SiteChoice() or Bits.parse(quantize.bits).is_simulated:
+    if (
+        run.recipe.quantize.choice(SIMULATED_PROFILE) != SiteChoice()
+        or Bits.parse(run.recipe.quantize.bits).is_simulated
+    ):
         return
     from train.simulation.simulated_model import simulated_model
 

@@ -1,0 +1,110 @@
+"""What stage ``compare`` judges: graphs on CPU backends, or the engines of a run that builds them for the GPU at hand."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from functools import partial
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
+from deploy.backends.base import Backend
+from deploy.backends.opening import open_backend
+from deploy.backends.task_runner import open_for_tasks
+from deploy.calibration.calibration_cache import CalibrationCache
+from deploy.measuring.compare import Contender
+from quietformer.recipe.recipe import Recipe
+from quietformer.stages.layout import (
+    GPU_PROFILE,
+    Variant,
+    calibration_cache,
+    engine,
+    float_engine,
+    float_graph,
+    int8_graph,
+    variants,
+)
+from quietformer.stages.quantize_graphs import quantize_as_told
+from quietformer.stages.run_data import reads_images
+from quietformer.stages.stage import Run
+
+_BACKENDS_OF_PROFILE = {
+    "tensorrt": ("openvino", "onnxruntime"),
+    "paper": ("openvino", "onnxruntime"),
+    "ort": ("onnxruntime",),
+}
+"""Where each profile's graphs run in integers; the further calibration subsets run on the first one."""
+
+
+def contenders(run: Run) -> list[Contender]:
+    """In the order of a report: the float original (or the one model that there is) first."""
+    return _engine_contenders(run) if run.recipe.runs_engines else _graph_contenders(run)
+
+
+def _engine_contenders(run: Run) -> list[Contender]:
+    """Engines have one calibration subset, that of the graph that they were built from."""
+    backend = run.recipe.backend
+    floats = "float16" if run.recipe.export.float16 else "float32"
+    forms = ((float_engine, floats, None), (engine, "W8A8", GPU_PROFILE))
+    return [
+        Contender(
+            arm=variant,
+            backend=backend,
+            precision=precision,
+            profile=profile,
+            artifacts=(partial(open_for_tasks, backend, run.path(folder_of(variant))),),
+            gated=False,
+        )
+        for folder_of, precision, profile in forms
+        for variant in variants(run.recipe)
+    ]
+
+
+def _graph_contenders(run: Run) -> list[Contender]:
+    recipe = run.recipe
+    judged = [
+        Contender(
+            arm=variant,
+            backend="onnxruntime",
+            precision="float32",
+            artifacts=(partial(open_backend, "onnxruntime", run.path(float_graph(variant))),),
+            gated=False,
+        )
+        for variant in variants(recipe)
+    ]
+    further_seeds = recipe.calibrate.seeds[1:]
+    for variant in variants(recipe):
+        for profile in recipe.quantize.profiles:
+            for place, backend in enumerate(_backends_of(profile, recipe)):
+                served = partial(open_backend, backend, run.path(int8_graph(variant, recipe, profile)))
+                subsets = [
+                    partial(_open_subset, run, variant, profile, backend, seed) for seed in further_seeds if place == 0
+                ]
+                judged.append(
+                    Contender(
+                        arm=variant,
+                        backend=backend,
+                        precision=recipe.quantize.bits,
+                        profile=profile,
+                        artifacts=(served, *subsets),
+                        gated=False,
+                    )
+                )
+    return judged
+
+
+def _backends_of(profile: str, recipe: Recipe) -> tuple[str, ...]:
+    """OpenVINO 2026.4 drops the bias of a convolution whose output is quantized, as ``paper`` quantizes that of the patches."""
+    backends = _BACKENDS_OF_PROFILE[profile]
+    return ("onnxruntime",) if reads_images(recipe) and profile == "paper" else backends
+
+
+@contextmanager
+def _open_subset(run: Run, variant: Variant, profile: str, backend: str, seed: int) -> Iterator[Backend]:
+    """A graph from another subset's ranges, which lives only while it is evaluated."""
+    cache = CalibrationCache.load(run.path(calibration_cache(variant, run.recipe, seed)))
+    with TemporaryDirectory(dir=run.folder, prefix=".subset.") as scratch:
+        graph = Path(scratch) / "model.int8.onnx"
+        quantize_as_told(run.recipe, run.path(float_graph(variant)), cache, graph, profile=profile)
+        with open_backend(backend, graph) as opened:
+            yield opened
