@@ -10,7 +10,16 @@ import typer
 from quietformer.commands.compare import TaskChoice
 from quietformer.commands.profile_option import Profile
 from quietformer.commands.quantize import Weights
-from quietformer.commands.site_options import Bmms, Exclude, GatePath, Include, ResidualAdds, SwitchChoice
+from quietformer.commands.site_options import (
+    Bmms,
+    Exclude,
+    GatePath,
+    Include,
+    ResidualAdds,
+    SwitchChoice,
+    listed_files,
+    site_choice,
+)
 
 
 def explain(
@@ -68,22 +77,15 @@ def explain(
     from quietformer.graph_data.task_opening import open_task
     from quietformer.progress import progress
     from quietformer.report.explanation_page import explanation_to_html, headline, site_table
-    from quietformer.site_options import listed_files, site_choice
     from quietformer.terminal_table import terminal_table
 
     if out is not None and max_drop is None:
         raise ValueError("--out has no effect without --max-drop: no set of sites is searched")
-    lists = listed_files([*(exclude or ()), *(include or ())])
+    lists = listed_files(exclude, include)
     for file in filter(None, (out, json_file, html_file)):
         refuse_own_input(file, [model, calibration, data, *lists])
         refuse_existing(file, force=force)
-    choice = site_choice(
-        exclude=exclude or (),
-        include=include or (),
-        bmms=bmms.value,
-        residual_adds=residual_adds.value,
-        gate_path=gate_path.value,
-    )
+    choice = site_choice(exclude=exclude, include=include, bmms=bmms, residual_adds=residual_adds, gate_path=gate_path)
     cache = CalibrationCache.load(calibration)
     with progress("explain") as job:
         with open_backend("onnxruntime", model, threads=threads) as float_model:

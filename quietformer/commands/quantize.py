@@ -10,7 +10,16 @@ import typer
 
 from quietformer.commands.calibrate import Method
 from quietformer.commands.profile_option import Profile
-from quietformer.commands.site_options import Bmms, Exclude, GatePath, Include, ResidualAdds, SwitchChoice
+from quietformer.commands.site_options import (
+    Bmms,
+    Exclude,
+    GatePath,
+    Include,
+    ResidualAdds,
+    SwitchChoice,
+    listed_files,
+    site_choice,
+)
 
 
 class Weights(StrEnum):
@@ -74,11 +83,10 @@ def quantize(
     from deploy.quantization.quantize import quantize as write_integers
     from quietformer.graph_data.graph_inputs import graph_data_identity
     from quietformer.progress import progress
-    from quietformer.site_options import listed_files, site_choice
 
     if allow_stale_cache and (data is not None or method is not None):
         raise ValueError("--data and --method have no effect with --allow-stale-cache")
-    lists = listed_files([*(exclude or ()), *(include or ())])
+    lists = listed_files(exclude, include)
     refuse_own_input(out, [model, calibration, *lists, data])
     refuse_existing(out, force=force)
     cache = CalibrationCache.load(calibration)
@@ -88,13 +96,7 @@ def quantize(
             data=graph_data_identity(model, data) if data is not None else None,
             method=method.value if method else None,
         )
-    choice = site_choice(
-        exclude=exclude or (),
-        include=include or (),
-        bmms=bmms.value,
-        residual_adds=residual_adds.value,
-        gate_path=gate_path.value,
-    )
+    choice = site_choice(exclude=exclude, include=include, bmms=bmms, residual_adds=residual_adds, gate_path=gate_path)
     with progress("quantize") as job:
         summary = write_integers(
             model,
