@@ -20,8 +20,8 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from rival_quantizers import ROWS, run_apart
 
+from benchmarks.rival_quantizers import ROWS, run_apart
 from deploy.backends.base import Backend
 from deploy.backends.opening import open_backend
 from deploy.files import write_atomically
@@ -30,7 +30,7 @@ from deploy.graphs.graph_structure import stored_bytes
 from deploy.machine import machine_facts
 from deploy.measuring.bench import Candidate, bench
 from deploy.tasks.task import Task
-from quietformer.adoption import adopt
+from quietformer.graph_adoption import adopt
 from quietformer.graph_data.graph_inputs import graph_inputs
 from quietformer.graph_data.task_opening import open_task
 from quietformer.report.tables import Table
@@ -109,7 +109,7 @@ def _in_base_shape(source: Path, out: Path) -> Path:
 
 
 def _saved(path: Path, arrays: dict[str, np.ndarray]) -> Path:
-    np.savez(path, **arrays)
+    np.savez(path, allow_pickle=False, **arrays)
     return path
 
 
@@ -218,7 +218,7 @@ def _table(record: dict[str, Any]) -> str:
     metrics = list(ran[0]["scores"]) if ran else []
     shapes = list(ran[0].get("median_ms", {})) if ran else []
     head = ["row", "backend", *metrics, *(f"ms {shape}" for shape in shapes), "quantized in s", "peak MB", "MB"]
-    lines = [head]
+    lines: list[list[str]] = []
     for name, row in record["rows"].items():
         if "skipped" in row:
             lines.append([name, row["skipped"], *([""] * (len(head) - 2))])
@@ -233,7 +233,7 @@ def _table(record: dict[str, Any]) -> str:
             lines.append(
                 [name, backend, *scores, *(str(result.get("median_ms", {}).get(shape, "")) for shape in shapes), *cost]
             )
-    return terminal_table(Table(header=tuple(head), rows=tuple(map(tuple, lines[1:])), text_columns=2))
+    return terminal_table(Table(header=tuple(head), rows=tuple(map(tuple, lines)), text_columns=2))
 
 
 if __name__ == "__main__":

@@ -44,11 +44,6 @@ class Parity:
     max_output: float
     """Largest absolute output of the PyTorch model there."""
 
-    @property
-    def relative_difference(self) -> float:
-        """``max_difference / max_output``."""
-        return self.max_difference / self.max_output
-
     def __str__(self) -> str:
         """For people: ``3x33: 4.8e-07``, or ``batch 3: 4.8e-07``."""
         shape = f"batch {self.batch}" if self.length is None else f"{self.batch}x{self.length}"

@@ -58,7 +58,7 @@ def adopt(
 
     Example: quietformer adopt bert.onnx --out model.onnx --tokenizer tokenizer.json --pooling mean
     """
-    from quietformer.adoption import adopt as take_over
+    from quietformer.graph_adoption import adopt as take_over
     from quietformer.progress import progress
 
     names: dict[str, str] = {}

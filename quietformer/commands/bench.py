@@ -59,7 +59,7 @@ def bench(
     from deploy.backends.opening import require_devices
     from deploy.files import refuse_existing, refuse_own_input, write_atomically
     from quietformer.graph_data.graph_inputs import graph_inputs
-    from quietformer.latency import Measured, measure_latency
+    from quietformer.latency_measurement import Measured, measure_latency
     from quietformer.progress import progress
     from quietformer.report.latency_tables import latency_table
     from quietformer.terminal_table import terminal_table

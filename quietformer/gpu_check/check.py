@@ -35,7 +35,7 @@ from quietformer.gpu_check.parts import (
 )
 from quietformer.graph_data.graph_inputs import graph_inputs
 from quietformer.graph_data.task_opening import open_task
-from quietformer.latency import Measured, measure_latency
+from quietformer.latency_measurement import Measured, measure_latency
 from quietformer.progress import Job
 
 Made = TypeVar("Made")

@@ -13,7 +13,7 @@ from train.loop.schedule import DecayKind
 
 
 class RetrofitSection(Section):
-    """``[retrofit]``: the fields of :class:`train.retrofit_settings.RetrofitSettings`, which explains each.
+    """``[retrofit]``: the fields of :class:`train.retrofitting.retrofit_settings.RetrofitSettings`, which explains each.
 
     The arms: gates are in ``[attention]``, the penalty is ``penalty_weight``; each can be left out.
     """

@@ -58,7 +58,7 @@ class MeasureLatency(Stage):
     def work(self, run: Run, job: Job) -> str:
         """Open all candidates and measure them in turns."""
         from quietformer.graph_data.graph_inputs import graph_inputs
-        from quietformer.latency import Measured, measure_latency
+        from quietformer.latency_measurement import Measured, measure_latency
 
         recipe = run.recipe
         inputs = graph_inputs(run.path(float_graph(baseline(recipe))))

@@ -57,9 +57,9 @@ class RetrofitModel(Stage):
         from quietformer.training.training_job import TrainingJob
         from train.checkpoints.checkpoint import load, save
         from train.conversion.convert import convert
-        from train.retrofit import retrofit
-        from train.retrofit_preparation import finish, prepare
-        from train.retrofit_settings import RetrofitSettings
+        from train.retrofitting.retrofit import retrofit
+        from train.retrofitting.retrofit_preparation import finish, prepare
+        from train.retrofitting.retrofit_settings import RetrofitSettings
         from train.weights.channel_split import split_channels
 
         recipe, original = run.recipe, original_folder(run.recipe)

@@ -18,8 +18,8 @@ from quietformer.recipe.original_checkpoint import original_folder
 from quietformer.recipe.recipe import Recipe
 from train.batches.image_batches import LabelledPixels
 from train.checkpoints.tokenizer_file import tokenizer_file
-from train.retrofit_data import RetrofitData, image_data, text_data
-from train.retrofit_settings import RetrofitSettings
+from train.retrofitting.retrofit_data import RetrofitData, image_data, text_data
+from train.retrofitting.retrofit_settings import RetrofitSettings
 
 
 def retrofit_data(

@@ -185,7 +185,7 @@ def test_the_attention_table_has_the_fields_and_defaults_of_the_settings() -> No
 
 
 def test_the_retrofit_table_has_the_fields_defaults_and_choices_of_the_settings() -> None:
-    from train.retrofit_settings import ObjectiveName, RetrofitSettings
+    from train.retrofitting.retrofit_settings import ObjectiveName, RetrofitSettings
     from train.simulation.quantization_places import PROFILE_NAMES
     from train.simulation.quantizer import WEIGHT_RANGES
 

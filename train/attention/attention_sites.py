@@ -27,7 +27,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import Literal, get_args
+from typing import Literal
 
 import torch
 from torch import nn
@@ -37,8 +37,6 @@ SiteName = Literal[
 ]
 SiteFunction = Callable[[SiteName, torch.Tensor], torch.Tensor]
 LayerSiteFunction = Callable[[int, SiteName, torch.Tensor], torch.Tensor]
-
-SITE_NAMES: tuple[SiteName, ...] = get_args(SiteName)
 
 
 def at_site(sites: SiteFunction | None, site: SiteName, tensor: torch.Tensor) -> torch.Tensor:

@@ -64,7 +64,8 @@ def store_prefix(model: PreTrainedModel, token_ids: Sequence[int]) -> None:
     device = next(model.parameters()).device
     ids_1P = torch.tensor([list(token_ids)], device=device)
     positions_1P = torch.arange(-len(token_ids), 0, device=device)[None]
-    cache = model.base_model(input_ids=ids_1P, position_ids=positions_1P, use_cache=True).past_key_values
+    # By position: the output's name for its cache depends on the version of transformers.
+    _, cache, *_ = model.base_model(input_ids=ids_1P, position_ids=positions_1P, use_cache=True, return_dict=False)
     states = [(layer.keys[0].clone(), layer.values[0].clone()) for layer in cache.layers]
     settings = replace(settings, prefix=len(token_ids))
     attach_prefix(model, length=settings.prefix)
@@ -89,22 +90,25 @@ def try_prefixes(
 
     Returns:
         One trial per candidate, least magnitude first.
+
+    Raises:
+        ValueError: as of :func:`store_prefix`.
     """
     trials = []
     for token_ids in candidates:
+        if token_ids:
+            store_prefix(model, token_ids)
         try:
-            if token_ids:
-                store_prefix(model, token_ids)
             trials.append(PrefixTrial(token_ids=tuple(token_ids), largest=_largest_in_stream(model, batches)))
         finally:
-            _remove_prefix(model)
+            if token_ids:
+                _remove_prefix(model)
     return sorted(trials, key=lambda trial: trial.largest)
 
 
 def _remove_prefix(model: PreTrainedModel) -> None:
     settings = settings_of(model)
-    if settings is None or not settings.prefix:
-        return
+    assert settings is not None
     settings = replace(settings, prefix=0)
     for layer in layers_of(model):
         del layer.attention.prefix

@@ -20,19 +20,6 @@ from transformers import PreTrainedModel
 from train.families.known_families import MEASURED_KINDS, TensorKind, TensorPlace, family_of, final_norm_of, layers_of
 
 
-def tensor_names(model: PreTrainedModel, *, kinds: Iterable[TensorKind] | None = None) -> list[str]:
-    """Names that :func:`named_tensors` fills, in the order of layers.
-
-    Args:
-        model: of a supported family.
-        kinds: which tensors; ``None``: all of ``MEASURED_KINDS`` that the family has.
-
-    Raises:
-        ValueError: the family is not supported, or it has no tensor of an asked kind.
-    """
-    return [name for name, _, _ in _places(model, kinds)]
-
-
 def kind_of(name: str) -> TensorKind:
     """Kind of a named tensor: ``layer.3.ffn_output`` is an ``ffn_output``."""
     return cast("TensorKind", name.split(".", 2)[2] if name.startswith("layer.") else name)

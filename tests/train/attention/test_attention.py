@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import math
+from typing import get_args
 
 import numpy as np
 import pytest
@@ -20,7 +21,7 @@ from tests.train.encoders import (
     randomize_gates,
     tiny_encoder,
 )
-from train.attention.attention_sites import SITE_NAMES, SiteName, attention_sites
+from train.attention.attention_sites import SiteName, attention_sites
 from train.attention.quiet_attention import MASK_VALUE, attach_attention, bounded_mask, quiet_attention
 from train.attention.settings import AttentionSettings
 from train.conversion.convert import convert
@@ -178,7 +179,7 @@ def test_sites_see_every_point_once_per_layer_and_their_results_are_used() -> No
         silenced = last_hidden(model, batch)
     assert torch.equal(last_hidden(model, batch), before)
     assert not torch.allclose(silenced, before)
-    assert set(shapes) == {(layer, site) for layer in (0, 1) for site in SITE_NAMES}
+    assert set(shapes) == {(layer, site) for layer in (0, 1) for site in get_args(SiteName)}
     assert shapes[0, "scores"] == shapes[0, "probabilities"] == (3, 3, 9, 9)
     assert shapes[0, "values"] == (3, 3, 9, 8)
     assert shapes[0, "mask"] == (3, 1, 1, 9)

@@ -137,6 +137,14 @@ def test_trying_prefixes_ranks_them_and_leaves_the_model_as_it_was() -> None:
     store_prefix(model, trials[0].token_ids or (5,))
 
 
+def test_trying_candidates_on_a_model_with_a_prefix_is_refused_and_leaves_it_its_own() -> None:
+    model = _with_prefix()
+    before = _logits(model, input_ids=_ids())
+    with pytest.raises(ValueError, match="already has a prefix"):
+        try_prefixes(model, [[5]], [{"input_ids": _ids()}])
+    assert torch.equal(_logits(model, input_ids=_ids()), before)
+
+
 def test_a_prefix_is_refused_where_positions_are_not_rotary_and_twice() -> None:
     model = tiny_opt()
     convert(model, AttentionSettings())

@@ -7,7 +7,7 @@ import torch
 from transformers import BertConfig, BertModel
 
 from train.families.known_families import layers_of
-from train.retrofit_settings import RetrofitSettings
+from train.retrofitting.retrofit_settings import RetrofitSettings
 from train.weights.weight_limit import WeightLimit
 
 

@@ -12,7 +12,7 @@ import torch
 from transformers import PreTrainedModel
 
 from train.conversion.prefix_tokens import store_prefix, try_prefixes
-from train.retrofit_settings import RetrofitSettings
+from train.retrofitting.retrofit_settings import RetrofitSettings
 from train.weights.equalization import equalize
 from train.weights.rotation import rotate
 from train.weights.weight_rounding import round_weights

@@ -22,10 +22,10 @@ from train.conversion.convert import convert
 from train.families.known_families import layers_of
 from train.loop.progress import SilentProgress, StepReport
 from train.loop.training_loop import default_accelerator
-from train.retrofit import RetrofitResult, retrofit
-from train.retrofit_data import image_data, text_data
-from train.retrofit_preparation import finish, prepare
-from train.retrofit_settings import RetrofitSettings
+from train.retrofitting.retrofit import RetrofitResult, retrofit
+from train.retrofitting.retrofit_data import image_data, text_data
+from train.retrofitting.retrofit_preparation import finish, prepare
+from train.retrofitting.retrofit_settings import RetrofitSettings
 
 GATED = AttentionSettings(gate="linear", gate_init=0.5, gate_scale=2.0)
 SETTINGS = RetrofitSettings(

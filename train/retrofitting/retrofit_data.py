@@ -13,7 +13,7 @@ from train.batches.image_batches import ImageBatches, LabelledPixels, sequential
 from train.batches.text_batches import Batch, TextBatches, TokenRow, check_rows, rows_sha256, sequential_batches
 from train.checkpoints.checkpoint_files import positions_of
 from train.loop.optimizer_update import BatchSource
-from train.retrofit_settings import RetrofitSettings
+from train.retrofitting.retrofit_settings import RetrofitSettings
 
 _EVALUATION_BATCH = {"hidden": 32, "logits": 2}
 """Logits over a vocabulary take a hundred times the memory of hidden states."""
@@ -27,7 +27,7 @@ class RetrofitData:
     batches: BatchSource
     calibration: Sequence[Batch]
     preparation: Sequence[Batch]
-    """What :mod:`train.retrofit_preparation` looks at."""
+    """What :mod:`train.retrofitting.retrofit_preparation` looks at."""
     evaluation: Sequence[Batch]
     evaluation_sha256: str
 

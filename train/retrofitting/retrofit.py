@@ -28,8 +28,8 @@ from train.objectives.distillation import Distillation
 from train.objectives.logit_distillation import HeldOutLogits, LogitDistillation
 from train.objectives.penalty import PenaltySettings
 from train.observation.named_tensors import named_tensors
-from train.retrofit_data import RetrofitData
-from train.retrofit_settings import RetrofitSettings
+from train.retrofitting.retrofit_data import RetrofitData
+from train.retrofitting.retrofit_settings import RetrofitSettings
 from train.simulation.fake_quant import simulated
 from train.simulation.quantization_aware import QuantizationAware
 from train.weights.weight_limit import WeightLimit
@@ -76,9 +76,9 @@ def retrofit(
     Args:
         teacher: float original, left as it is, moved to the accelerator's device.
         student: the same model converted by :func:`train.conversion.convert.convert`, and prepared
-            (:mod:`train.retrofit_preparation`) where the settings say so; vanilla settings make the arms without gates.
-        data: from :func:`train.retrofit_data.text_data` or :func:`train.retrofit_data.image_data`.
-        settings: see :class:`train.retrofit_settings.RetrofitSettings`.
+            (:mod:`train.retrofitting.retrofit_preparation`) where the settings say so; vanilla settings make the arms without gates.
+        data: from :func:`train.retrofitting.retrofit_data.text_data` or :func:`train.retrofitting.retrofit_data.image_data`.
+        settings: see :class:`train.retrofitting.retrofit_settings.RetrofitSettings`.
         out_dir: gets ``log.jsonl`` and ``checkpoints/``.
         progress: callbacks on the main process.
         accelerator: an existing one; by default :func:`train.loop.training_loop.default_accelerator`.
