@@ -15,6 +15,7 @@ from deploy.graphs.model_hash import model_sha256
 GRAPHS = ("model.int8.onnx", "model.onnx")
 """Graphs of a run directory or bundle, the preferred one first."""
 CPU_DEFAULT = "openvino"
+_NAME = re.compile(r"[A-Za-z0-9_-][A-Za-z0-9_.-]*")
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -94,3 +95,13 @@ def served_name(path: Path) -> str:
     own = path.resolve()
     stem = own.name if own.is_dir() else own.name.partition(".")[0]
     return re.sub(r"[^A-Za-z0-9_.-]+", "-", stem).strip("-.") or "model"
+
+
+def check_name(name: str) -> None:
+    """Whether a name that a person chose fits into an address, and into a repository as a folder.
+
+    Raises:
+        ValueError: it does not.
+    """
+    if _NAME.fullmatch(name) is None:
+        raise ValueError(f"'{name}' is no name of a model; expected letters, digits, '_', '-' and '.', no '.' in front")

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from deploy.data.encoding import TextEncoder
-from deploy.serving.artifact_choice import ServedArtifact, choose_artifact
+from deploy.serving.artifact_choice import ServedArtifact, check_name, choose_artifact
 from deploy.serving.batcher import BatchingSettings
 from deploy.serving.graph_model import GraphModel, OpenedGraph
 from deploy.serving.served_model import ServedModel
@@ -30,6 +30,9 @@ class ModelSettings:
     threads: int | None = None
     """Of each instance; None lets the runtime choose."""
     batching: BatchingSettings
+
+    def __post_init__(self) -> None:
+        check_name(self.name)
 
 
 class Generation:

@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal, get_args
 
+from deploy.serving.artifact_choice import check_name
+
 Runtime = Literal["onnxruntime", "onnxruntime-cuda", "onnxruntime-tensorrt", "openvino", "tensorrt"]
 """What runs the model inside Triton."""
 RUNTIMES: tuple[Runtime, ...] = get_args(Runtime)
@@ -47,6 +49,7 @@ class RepositorySettings:
     """Add the models that take texts, where the graph can be served for them."""
 
     def __post_init__(self) -> None:
+        check_name(self.name)
         if self.runtime not in RUNTIMES:
             raise ValueError(f"unknown runtime '{self.runtime}'; known are {', '.join(RUNTIMES)}")
         for what in ("max_batch_size", "max_queue_size", "instances", "version", "queue_timeout"):

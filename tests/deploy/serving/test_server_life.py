@@ -262,6 +262,8 @@ def test_metrics_have_tritons_names_and_count(server: Server) -> None:
         (("{folder}", "--backend", "tensorrt"), "runs engines"),
         (("{folder}", "--host", "256.1.1.1"), "cannot listen on 256.1.1.1"),
         (("{folder}", "--token-file", "{empty}/none"), "none"),
+        (("{folder}", "--name", 'a"b'), "no name of a model"),
+        (("{folder}", "--name", "a/b"), "no name of a model"),
     ],
 )
 def test_a_wrong_start_ends_with_two_and_one_line(
