@@ -15,9 +15,10 @@ LENGTHS = (8, 16, 24, 32, 48, 64, 96, 128, 192, 256, 384, 512, 768, 1024, 1536, 
 """Lengths that rows are padded to: few shapes for the runtime to prepare, and little padding."""
 
 
-def padded_length(length: int, longest: int) -> int:
+def padded_length(length: int, longest: int | None) -> int:
     """The length that rows of ``length`` tokens run at; never above the ``longest`` that the model takes."""
-    return min(next((step for step in LENGTHS if step >= length), length), longest)
+    padded = next((step for step in LENGTHS if step >= length), length)
+    return padded if longest is None else min(padded, longest)
 
 
 def join(parts: Sequence[Feeds], *, length: int | None, fills: Mapping[str, int]) -> Feeds:

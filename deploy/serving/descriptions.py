@@ -8,7 +8,7 @@ from deploy.serving.batcher import BatchingSettings
 from deploy.serving.inference_statistics import Duration
 from deploy.serving.model_repository import IndexEntry
 from deploy.serving.served_model import ServedModel
-from deploy.serving.wire_types import BYTES
+from deploy.serving.wire_types import config_type
 
 SERVER_NAME = "quietformer"
 EXTENSIONS = (
@@ -51,11 +51,11 @@ def model_config(model: ServedModel, batching: BatchingSettings, instances: int)
         "version_policy": {"latest": {"num_versions": 1}},
         "max_batch_size": signature.max_batch_size,
         "input": [
-            {"name": spec.name, "data_type": _config_type(spec.datatype), "dims": list(spec.shape)}
+            {"name": spec.name, "data_type": config_type(spec.datatype), "dims": list(spec.shape)}
             for spec in signature.inputs
         ],
         "output": [
-            {"name": spec.name, "data_type": _config_type(spec.datatype), "dims": list(spec.shape)}
+            {"name": spec.name, "data_type": config_type(spec.datatype), "dims": list(spec.shape)}
             for spec in signature.outputs
         ],
         "instance_group": [{"name": model.name, "kind": "KIND_AUTO", "count": instances}],
@@ -72,10 +72,6 @@ def model_config(model: ServedModel, batching: BatchingSettings, instances: int)
             },
         }
     return config
-
-
-def _config_type(datatype: str) -> str:
-    return "TYPE_STRING" if datatype == BYTES else f"TYPE_{datatype}"
 
 
 def model_statistics(model: ServedModel) -> dict[str, Any]:

@@ -28,6 +28,11 @@ class Fault(Enum):
         """Name of the ``grpc.StatusCode``."""
         return self.value[1]
 
+    @property
+    def reason(self) -> str:
+        """Triton's name for it where failed requests are counted."""
+        return {Fault.UNAVAILABLE: "REJECTED", Fault.INTERNAL: "BACKEND"}.get(self, "OTHER")
+
 
 class RequestFaultError(Exception):
     """A request that is refused; the message is for the client."""

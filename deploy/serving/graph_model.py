@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import time
 
 import numpy as np
@@ -11,7 +12,7 @@ from deploy.backends.opening import open_backend
 from deploy.serving.artifact_choice import ServedArtifact
 from deploy.serving.batch_assembly import padded_length
 from deploy.serving.batcher import Batcher, BatchingSettings, Ran
-from deploy.serving.faults import Fault, RequestFaultError
+from deploy.serving.faults import RequestFaultError, invalid
 from deploy.serving.inference_messages import InferAnswer, InferRequest
 from deploy.serving.inference_statistics import InferenceStatistics
 from deploy.serving.model_signature import ProbedGraph, probe, probe_feeds
@@ -55,15 +56,14 @@ class OpenedGraph:
     def _warm_up(self) -> None:
         """Run every instance at the sizes that requests will have, so that the first of them do not wait."""
         batches = {1, max(1, self.probed.signature.max_batch_size)}
-        lengths = _WARM_UP_LENGTHS if self.probed.pads_length else (1,)
-        longest = max(lengths) if self.max_length is None else self.max_length
+        sizes = {8}
+        if self.probed.pads_length:
+            sizes = {min(length, self.max_length or length) for length in _WARM_UP_LENGTHS}
         for backend in self.backends:
             head = next(iter(backend.input_shapes.values()))[:1]
             name = head[0] if head and isinstance(head[0], str) else None
-            for length in lengths:
-                for batch in batches:
-                    size = min(length, longest) if self.probed.pads_length else 8
-                    backend.infer(probe_feeds(backend, batch=batch, batch_name=name, size=size))
+            for size, batch in itertools.product(sorted(sizes), sorted(batches)):
+                backend.infer(probe_feeds(backend, batch=batch, batch_name=name, size=size))
 
     def close(self) -> None:
         """Free the backends."""
@@ -114,7 +114,7 @@ class GraphModel:
             rows = check_request(request, self.signature, self.name)
             ran = await self.run(request.inputs, rows=rows, timeout=request.timeout)
         except RequestFaultError as error:
-            self.statistics.refused(_reason(error), time.perf_counter_ns() - start)
+            self.statistics.refused(error.fault.reason, time.perf_counter_ns() - start)
             raise
         total = time.perf_counter_ns() - start
         self.statistics.answered(rows=rows, total_ns=total, queue_ns=ran.queue_ns, stages=ran.stages)
@@ -134,20 +134,17 @@ class GraphModel:
         """
         check_values(inputs, self._graph.backends[0].input_shapes, self._graph.info)
         if self._graph.probed.pads_length:
-            own = inputs[IDS_NAME].shape[1]
-            length = padded_length(own, self._longest(own))
+            length = self._padded(inputs[IDS_NAME].shape[1])
             return await self._batcher.submit(inputs, rows=rows, kind=length, length=length, timeout=timeout)
         # Without a batch axis nothing can be joined: every request is of a kind of its own.
         kind = _tails(inputs) if self.signature.max_batch_size else object()
         return await self._batcher.submit(inputs, rows=rows, kind=kind, length=None, timeout=timeout)
 
-    def _longest(self, own: int) -> int:
+    def _padded(self, length: int) -> int:
         longest = self._graph.max_length
-        if longest is None:
-            return max(own, padded_length(own, 1 << 30))
-        if own > longest:
-            raise RequestFaultError(Fault.INVALID, f"length {own} is above the {longest} tokens that the model takes")
-        return longest
+        if longest is not None and length > longest:
+            raise invalid(f"length {length} is above the {longest} tokens that the model takes")
+        return padded_length(length, longest)
 
     async def close(self) -> None:
         """Stop the queue and free the backends."""
@@ -157,7 +154,3 @@ class GraphModel:
 
 def _tails(inputs: Feeds) -> tuple[tuple[int, ...], ...]:
     return tuple(array.shape[1:] for array in inputs.values())
-
-
-def _reason(error: RequestFaultError) -> str:
-    return {Fault.UNAVAILABLE: "REJECTED", Fault.INTERNAL: "BACKEND"}.get(error.fault, "OTHER")

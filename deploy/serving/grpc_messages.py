@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-import math
 from typing import Any
 
 import numpy as np
 
 from deploy.serving.faults import invalid
-from deploy.serving.http_messages import read_timeout
-from deploy.serving.inference_messages import InferAnswer, InferRequest, WantedOutput
-from deploy.serving.wire_types import BYTES, check_tensor_head, datatype_of, from_raw, numpy_type, strings, to_raw
+from deploy.serving.inference_messages import InferAnswer, InferRequest, WantedOutput, read_timeout
+from deploy.serving.wire_types import BYTES, check_tensor_head, datatype_of, from_raw, numbers, strings, to_raw
 
 try:
     from tritonclient.grpc import service_pb2
@@ -86,17 +84,7 @@ def _typed_values(entry: Any, datatype: str, shape: tuple[int, ...]) -> np.ndarr
     values = getattr(entry.contents, _CONTENTS[datatype])
     if datatype == BYTES:
         return strings(entry.name, shape, list(values))
-    if len(values) != math.prod(shape):
-        raise invalid(
-            f"input '{entry.name:.80}' has {len(values)} values; shape {list(shape)} needs {math.prod(shape)}"
-        )
-    kind = numpy_type(datatype)
-    array = np.array(values)
-    if kind.kind in "iu" and array.size:
-        bounds = np.iinfo(kind)
-        if int(array.min()) < bounds.min or int(array.max()) > bounds.max:
-            raise invalid(f"input '{entry.name:.80}' has values outside of {datatype}")
-    return array.astype(kind).reshape(shape)
+    return numbers(f"{entry.name:.80}", datatype, shape, np.array(values))
 
 
 def write_message(answer: InferAnswer) -> Any:

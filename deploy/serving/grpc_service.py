@@ -152,9 +152,8 @@ async def start_grpc(state: ServerState) -> tuple[Any, int]:
     ]
     server = grpc.aio.server(options=limits)
     service_pb2_grpc.add_GRPCInferenceServiceServicer_to_server(GrpcService(state), server)
-    host = f"[{settings.host}]" if ":" in settings.host else settings.host
     try:
-        port = server.add_insecure_port(f"{host}:{settings.grpc_port}")
+        port = server.add_insecure_port(f"{settings.url_host}:{settings.grpc_port}")
     except RuntimeError as error:
         raise OSError(f"cannot listen on {settings.host} port {settings.grpc_port} for gRPC: {error}") from error
     await server.start()

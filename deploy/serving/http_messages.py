@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from deploy.serving.faults import Fault, RequestFaultError, invalid
-from deploy.serving.inference_messages import InferAnswer, InferRequest, WantedOutput
+from deploy.serving.inference_messages import InferAnswer, InferRequest, WantedOutput, read_timeout
 from deploy.serving.wire_types import check_tensor_head, datatype_of, from_json, from_raw, to_json, to_raw
 
 try:
@@ -16,7 +16,7 @@ except ImportError as error:
     raise ImportError("orjson is not installed: pip install 'quietformer[serve]'") from error
 
 _SHARED_MEMORY = "shared_memory_region"
-MAX_NAME = 1_000
+_MAX_NAME = 1_000
 """Characters of a name or an id."""
 
 
@@ -122,23 +122,10 @@ def _read_outputs(given: Any, binary: bool) -> tuple[WantedOutput, ...]:
     return tuple(wanted.values())
 
 
-def read_timeout(value: Any) -> float | None:
-    """Seconds from the parameter ``timeout`` (microseconds); 0 leaves it to the server.
-
-    Raises:
-        RequestFaultError: not a non-negative integer.
-    """
-    if value is None:
-        return None
-    if type(value) is not int or value < 0:
-        raise invalid(f"parameter 'timeout' is {value!r:.40}; expected microseconds")
-    return value / 1e6 if value else None
-
-
 def _text(table: dict[str, Any], key: str, *, required: bool = False) -> str:
     value = table.get(key, "")
-    if not isinstance(value, str) or len(value) > MAX_NAME or (required and not value):
-        raise invalid(f"'{key}' is {value!r:.40}; expected a text of at most {MAX_NAME} characters")
+    if not isinstance(value, str) or len(value) > _MAX_NAME or (required and not value):
+        raise invalid(f"'{key}' is {value!r:.40}; expected a text of at most {_MAX_NAME} characters")
     return value
 
 

@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
+
+from deploy.serving.faults import invalid
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -45,3 +48,16 @@ class InferAnswer:
     outputs: dict[str, np.ndarray]
     """By name, in the order to send them."""
     wanted: tuple[WantedOutput, ...]
+
+
+def read_timeout(value: Any) -> float | None:
+    """Seconds from the parameter ``timeout`` (microseconds); 0 leaves it to the server.
+
+    Raises:
+        RequestFaultError: not a non-negative integer.
+    """
+    if value is None:
+        return None
+    if type(value) is not int or value < 0:
+        raise invalid(f"parameter 'timeout' is {value!r:.40}; expected microseconds")
+    return value / 1e6 if value else None

@@ -114,6 +114,9 @@ def _open(settings: ModelSettings, artifact: ServedArtifact) -> tuple[OpenedGrap
 def _text_encoder(opened: OpenedGraph) -> tuple[TextEncoder | None, str]:
     info, tokenizer = opened.info, opened.artifact.tokenizer
     reason = why_no_texts(info, opened.backends[0].input_names, has_tokenizer=tokenizer is not None)
+    rows = {shape[0] for shape in opened.backends[0].input_shapes.values()}
+    if reason is None and not opened.probed.signature.max_batch_size and rows != {1}:
+        reason = f"a text is one row, and its inputs have {', '.join(map(str, sorted(rows, key=str)))}"
     if reason is not None or info is None or tokenizer is None:
         return None, f"not served, {reason}"
     longest = info.length or opened.max_length or info.max_length

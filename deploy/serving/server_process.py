@@ -87,7 +87,7 @@ async def _serve(model: ModelSettings, settings: ServerSettings, version: str, t
     try:
         if settings.grpc_port is not None:
             grpc_server, grpc_port = await _start_grpc(state)
-            grpc_note = f" and grpc {settings.host}:{grpc_port}"
+            grpc_note = f" and grpc {settings.url_host}:{grpc_port}"
         loading = asyncio.create_task(repository.load())
         stopping = asyncio.create_task(stop.wait())
         await asyncio.wait({loading, stopping}, return_when=asyncio.FIRST_COMPLETED)
@@ -95,8 +95,7 @@ async def _serve(model: ModelSettings, settings: ServerSettings, version: str, t
             await loading
             for note in repository.notes:
                 tell(note)
-            host = f"[{settings.host}]" if ":" in settings.host else settings.host
-            tell(f"ready: http://{host}:{listener.getsockname()[1]}{grpc_note}")
+            tell(f"ready: http://{settings.url_host}:{listener.getsockname()[1]}{grpc_note}")
             await stopping
             state.is_draining = True
             await _drain(state, hurry, tell)

@@ -32,6 +32,11 @@ class ServerSettings:
     """Clients may load and unload models."""
     access_log: bool = False
 
+    @property
+    def url_host(self) -> str:
+        """The host as addresses write it: IPv6 in brackets."""
+        return f"[{self.host}]" if ":" in self.host else self.host
+
     def admits(self, authorization: str | None) -> bool:
         """Whether a request with this ``Authorization`` header may go on."""
         if self.token is None:

@@ -10,11 +10,11 @@ import numpy as np
 from deploy.data.encoding import INPUT_NAMES, TextEncoder, TokenRow
 from deploy.graphs.feed_types import MASK_NAME
 from deploy.graphs.graph_info import GraphInfo
-from deploy.serving.faults import Fault, RequestFaultError, invalid
+from deploy.serving.faults import RequestFaultError, invalid
 from deploy.serving.graph_model import GraphModel
 from deploy.serving.inference_messages import InferAnswer, InferRequest
 from deploy.serving.inference_statistics import InferenceStatistics, Stages
-from deploy.serving.model_signature import ModelSignature, TensorSpec
+from deploy.serving.model_signature import FREE, ModelSignature, TensorSpec
 from deploy.serving.request_checks import check_request
 from deploy.serving.wire_types import BYTES
 from deploy.tasks.embedding import normalise, pool
@@ -48,20 +48,8 @@ class TextModel:
         self.statistics = InferenceStatistics()
         self.facts = {"tensors": graph.name, "tokenizer_sha256": encoder.tokenizer_sha256}
         self._graph, self._info, self._encoder = graph, info, encoder
-        self._width = next(spec for spec in graph.signature.outputs if spec.name in (FEATURES, LOGITS)).shape[-1]
-        self.signature = ModelSignature(
-            inputs=(TensorSpec(name=TEXT, datatype=BYTES, shape=(1,)),),
-            outputs=self._outputs(),
-            max_batch_size=graph.signature.max_batch_size,
-        )
-
-    def _outputs(self) -> tuple[TensorSpec, ...]:
-        if self._info.task == "text-classification":
-            return (
-                TensorSpec(name=LABEL, datatype=BYTES, shape=(1,)),
-                TensorSpec(name=SCORES, datatype="FP32", shape=(self._width,)),
-            )
-        return (TensorSpec(name=EMBEDDING, datatype="FP32", shape=(self._width,)),)
+        # A graph without a batch axis is served for texts only where it takes one row: one text a request.
+        self.signature = text_signature(graph.signature, info, max_batch_size=graph.signature.max_batch_size or 1)
 
     async def infer(self, request: InferRequest) -> InferAnswer:
         """See :meth:`deploy.serving.served_model.ServedModel.infer`."""
@@ -73,8 +61,7 @@ class TextModel:
             tokenized = time.perf_counter_ns()
             features, queue_ns = await self._run(token_rows, request.timeout)
         except RequestFaultError as error:
-            reason = {Fault.UNAVAILABLE: "REJECTED", Fault.INTERNAL: "BACKEND"}.get(error.fault, "OTHER")
-            self.statistics.refused(reason, time.perf_counter_ns() - start)
+            self.statistics.refused(error.fault.reason, time.perf_counter_ns() - start)
             raise
         ran = time.perf_counter_ns()
         outputs = self._answer(np.stack(features))
@@ -127,6 +114,26 @@ class TextModel:
         labels = np.empty((len(scores_BD), 1), np.object_)
         labels[:, 0] = [names[best].encode() for best in scores_BD.argmax(axis=1)]
         return {LABEL: labels, SCORES: scores_BD}
+
+
+def text_signature(graph: ModelSignature, info: GraphInfo, *, max_batch_size: int) -> ModelSignature:
+    """What a model takes and gives that answers texts with a graph; a row of each tensor belongs to one text.
+
+    Args:
+        graph: tensors of the graph.
+        info: of the graph; tells classifiers from encoders.
+        max_batch_size: texts of one request; 0 where the rows are an axis like any other.
+    """
+    width = next(spec for spec in graph.outputs if spec.name in (FEATURES, LOGITS)).shape[-1]
+    rows = () if max_batch_size else (FREE,)
+    outputs: tuple[TensorSpec, ...] = (TensorSpec(name=EMBEDDING, datatype="FP32", shape=(*rows, width)),)
+    if info.task == "text-classification":
+        outputs = (
+            TensorSpec(name=LABEL, datatype=BYTES, shape=(*rows, 1)),
+            TensorSpec(name=SCORES, datatype="FP32", shape=(*rows, width)),
+        )
+    text = TensorSpec(name=TEXT, datatype=BYTES, shape=(*rows, 1))
+    return ModelSignature(inputs=(text,), outputs=outputs, max_batch_size=max_batch_size)
 
 
 def why_no_texts(info: GraphInfo | None, input_names: tuple[str, ...], *, has_tokenizer: bool) -> str | None:

@@ -51,9 +51,9 @@ def datatype_of(kind: np.dtype[Any]) -> str:
     return _NAMES[kind]
 
 
-def numpy_type(datatype: str) -> np.dtype[Any]:
-    """NumPy's type by its name on the wire; strings are objects (``bytes``)."""
-    return _NUMPY[datatype]
+def config_type(datatype: str) -> str:
+    """The name of an element type in Triton's model configuration."""
+    return "TYPE_STRING" if datatype == BYTES else f"TYPE_{datatype}"
 
 
 def check_tensor_head(name: str, datatype: object, shape: object) -> tuple[str, tuple[int, ...]]:
@@ -148,18 +148,27 @@ def from_json(name: str, datatype: str, shape: tuple[int, ...], data: object) ->
         array = np.asarray(data)
     except (ValueError, OverflowError, RecursionError) as error:  # ragged, or deeper than arrays can be
         raise invalid(f"input '{name}' has data of uneven or too deep nesting") from error
-    kind = _NUMPY[datatype]
-    allowed = {"b": "b", "i": "iu", "u": "iu", "f": "iuf"}[kind.kind]
+    allowed = {"b": "b", "i": "iu", "u": "iu", "f": "iuf"}[_NUMPY[datatype].kind]
     if array.size and array.dtype.kind not in allowed:
         raise invalid(f"input '{name}' has data that is not {datatype}")
-    if array.size != math.prod(shape):
-        raise invalid(f"input '{name}' has {array.size} values; shape {list(shape)} needs {math.prod(shape)}")
-    if kind.kind in "iu" and array.size:
+    return numbers(name, datatype, shape, array)
+
+
+def numbers(name: str, datatype: str, shape: tuple[int, ...], values: np.ndarray) -> np.ndarray:
+    """A tensor of its numbers, in row-major order, whatever type they came in.
+
+    Raises:
+        RequestFaultError: more or fewer of them than the shape needs, or integers out of the type's range.
+    """
+    if values.size != math.prod(shape):
+        raise invalid(f"input '{name}' has {values.size} values; shape {list(shape)} needs {math.prod(shape)}")
+    kind = _NUMPY[datatype]
+    if kind.kind in "iu" and values.size:
         bounds = np.iinfo(kind)
-        if int(array.min()) < bounds.min or int(array.max()) > bounds.max:
+        if int(values.min()) < bounds.min or int(values.max()) > bounds.max:
             raise invalid(f"input '{name}' has values outside of {datatype}")
     with np.errstate(over="ignore"):  # what is too large for the type becomes infinite, which the models refuse
-        return array.astype(kind, copy=False).reshape(shape)
+        return values.astype(kind, copy=False).reshape(shape)
 
 
 def _text_elements(name: str, data: list[Any]) -> list[bytes]:

@@ -22,11 +22,6 @@ TYPE_NAMES = {number: name for name, number in TYPES.items()}
 KINDS: dict[str, int] = dict(model_config_pb2.ModelInstanceGroup.Kind.items())
 
 
-def config_type(datatype: str) -> str:
-    """An element type as the configuration calls it, from its name on the wire."""
-    return "TYPE_STRING" if datatype == "BYTES" else f"TYPE_{datatype}"
-
-
 def to_text(config: ModelConfig) -> str:
     """The same text for the same configuration: fields in the order of the protocol, maps by key."""
     return str(text_format.MessageToString(config))

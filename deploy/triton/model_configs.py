@@ -6,12 +6,14 @@ import json
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
+from deploy.graphs.feed_types import MASK_NAME
 from deploy.graphs.graph_info import GraphInfo
 from deploy.serving.batch_assembly import LENGTHS
-from deploy.serving.model_signature import FREE, ModelSignature, TensorSpec
-from deploy.serving.text_model import EMBEDDING, LABEL, LOGITS, SCORES, TEXT
+from deploy.serving.model_signature import FREE, ModelSignature
+from deploy.serving.text_model import LOGITS, TEXT, text_signature
+from deploy.serving.wire_types import config_type
 from deploy.tasks.sentence_vectors import FEATURES
-from deploy.triton.config_text import KINDS, TYPES, ModelConfig, config_type, new_config
+from deploy.triton.config_text import KINDS, TYPES, ModelConfig, new_config
 from deploy.triton.repository_settings import RepositorySettings, parse_version_policy
 
 TOKENIZER, ANSWER, TEXTS = "-tokenizer", "-answer", "-text"
@@ -68,14 +70,12 @@ def text_configs(signature: ModelSignature, settings: RepositorySettings, facts:
         facts: of its texts.
     """
     batch = signature.max_batch_size
-    head = () if batch else (FREE,)
-    text = TensorSpec(name=TEXT, datatype="BYTES", shape=(*head, 1))
-    answers = _answers(signature, facts, head)
+    whole = text_signature(signature, facts.info, max_batch_size=batch)
     read = next(spec for spec in signature.outputs if spec.name == (LOGITS if facts.is_classifier else FEATURES))
-    mask = next(spec for spec in signature.inputs if spec.name == "attention_mask")
+    mask = next(spec for spec in signature.inputs if spec.name == MASK_NAME)
     tokenizer = _python_model(
         settings.name + TOKENIZER,
-        ModelSignature(inputs=(text,), outputs=signature.inputs, max_batch_size=batch),
+        ModelSignature(inputs=whole.inputs, outputs=signature.inputs, max_batch_size=batch),
         settings,
     )
     steps = (
@@ -91,29 +91,18 @@ def text_configs(signature: ModelSignature, settings: RepositorySettings, facts:
     )
     needed = (read,) if facts.is_classifier else (read, mask)
     answer = _python_model(
-        settings.name + ANSWER, ModelSignature(inputs=needed, outputs=answers, max_batch_size=batch), settings
+        settings.name + ANSWER, ModelSignature(inputs=needed, outputs=whole.outputs, max_batch_size=batch), settings
     )
     _parameters(answer, labels=json.dumps(facts.info.labels))
     if facts.info.pooling:
         _parameters(answer, pooling=facts.info.pooling)
-    whole = ModelSignature(inputs=(text,), outputs=answers, max_batch_size=batch)
     ensemble = _model(settings.name + TEXTS, whole, settings)
     ensemble.platform = "ensemble"
     inner = [spec.name for spec in signature.inputs]
     _step(ensemble, tokenizer.name, inputs=[TEXT], outputs=inner)
     _step(ensemble, settings.name, inputs=inner, outputs=[read.name])
-    _step(ensemble, answer.name, inputs=[spec.name for spec in needed], outputs=[spec.name for spec in answers])
+    _step(ensemble, answer.name, inputs=[spec.name for spec in needed], outputs=[spec.name for spec in whole.outputs])
     return [tokenizer, answer, ensemble]
-
-
-def _answers(signature: ModelSignature, facts: TextFacts, head: tuple[int, ...]) -> tuple[TensorSpec, ...]:
-    width = next(spec for spec in signature.outputs if spec.name in (FEATURES, LOGITS)).shape[-1]
-    if facts.is_classifier:
-        return (
-            TensorSpec(name=LABEL, datatype="BYTES", shape=(*head, 1)),
-            TensorSpec(name=SCORES, datatype="FP32", shape=(*head, width)),
-        )
-    return (TensorSpec(name=EMBEDDING, datatype="FP32", shape=(*head, width)),)
 
 
 def _model(name: str, signature: ModelSignature, settings: RepositorySettings) -> ModelConfig:

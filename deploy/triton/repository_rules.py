@@ -9,7 +9,8 @@ from pathlib import Path
 from deploy.files import sha256_file
 from deploy.graphs.graph_structure import external_files, read_structure
 from deploy.serving.model_signature import FREE
-from deploy.triton.config_text import CONFIG_FILE, KINDS, TYPE_NAMES, ModelConfig, config_type, read_config
+from deploy.serving.wire_types import config_type
+from deploy.triton.config_text import CONFIG_FILE, KINDS, TYPE_NAMES, ModelConfig, read_config
 from deploy.triton.ensemble_rules import check_ensemble
 from deploy.triton.repository_manifest import RepositoryManifest
 from deploy.triton.sources import graph_signature

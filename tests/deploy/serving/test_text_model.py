@@ -1,6 +1,8 @@
 from __future__ import annotations
 
+import asyncio
 import json
+import shutil
 from dataclasses import replace
 from pathlib import Path
 
@@ -13,6 +15,9 @@ from deploy.backends.opening import open_backend
 from deploy.data.encoding import TextEncoder
 from deploy.files import sha256_file
 from deploy.graphs.graph_info import GraphInfo
+from deploy.serving.batcher import BatchingSettings
+from deploy.serving.inference_messages import InferRequest
+from deploy.serving.loading import Generation, ModelSettings, find_artifact, load_generation
 from deploy.tasks.embedding import normalise, pool
 from tests.deploy.encoder_graph import D, from_text
 from tests.deploy.serving.conformance_cases import MODEL, OUTPUT, POSITIONS
@@ -89,6 +94,39 @@ def test_a_classifier_answers_with_the_names_of_its_classes(tmp_path: Path) -> N
     assert [label.decode() for label in labels[:, 0]] == [names[best] for best in logits.argmax(axis=1)]
     exponents = np.exp(logits - logits.max(axis=1, keepdims=True))
     np.testing.assert_allclose(scores, exponents / exponents.sum(axis=1, keepdims=True), atol=1e-5)
+
+
+@pytest.mark.parametrize("rows", [1, 4])
+def test_a_graph_of_one_row_takes_one_text_and_one_of_more_rows_takes_none(
+    folder: Path, tmp_path: Path, rows: int
+) -> None:
+    model = onnx.load(folder / "model.onnx")
+    for value in (*model.graph.input, *model.graph.output):
+        value.type.tensor_type.shape.dim[0].dim_value = rows
+    onnx.save(model, tmp_path / "model.onnx")
+    shutil.copy(folder / "tokenizer.json", tmp_path)
+    settings = ModelSettings(path=tmp_path, name="m", threads=1, batching=BatchingSettings(max_rows=8))
+    text = InferRequest(
+        id="", inputs={"TEXT": np.array([[b"w1 w2"]], np.object_)}, outputs=(), binary_outputs=True, timeout=None
+    )
+
+    async def story() -> tuple[Generation, np.ndarray | None]:
+        generation = await load_generation(settings, await find_artifact(settings), "1")
+        try:
+            answer = await generation.models["m-text"].infer(text) if "m-text" in generation.models else None
+        finally:
+            await generation.retire()
+        return generation, None if answer is None else answer.outputs["EMBEDDING"]
+
+    generation, embedding = asyncio.run(asyncio.wait_for(story(), 60))
+    if rows == 1:
+        signature = generation.models["m-text"].signature
+        assert [signature.full_shape(spec) for spec in (*signature.inputs, *signature.outputs)] == [(-1, 1), (-1, D)]
+        assert embedding is not None
+        assert embedding.shape == (1, D)
+    else:
+        assert embedding is None
+        assert generation.notes[-1] == "m-text: not served, a text is one row, and its inputs have 4"
 
 
 def test_a_foreign_tokenizer_is_refused(folder: Path, tmp_path: Path) -> None:
