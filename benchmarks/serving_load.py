@@ -13,32 +13,28 @@ one connection each, without pauses, with requests prepared beforehand (binary t
 from __future__ import annotations
 
 import argparse
-import asyncio
 import json
 import multiprocessing
 import os
 import re
 import signal
 import statistics
-import subprocess
 import sys
 import tempfile
 import time
 import urllib.request
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-import uvloop
+from serving_clients import NAME, Job, clients_process, start_server
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
 
 from deploy.backends.opening import open_backend
 from deploy.data.encoding import TextEncoder
 from deploy.machine import machine_facts
-
-NAME = "measured"
 
 
 def requests_of(
@@ -70,56 +66,6 @@ def requests_of(
     return made, rows
 
 
-@dataclass(frozen=True, kw_only=True)
-class Job:
-    """What the clients are to do."""
-
-    port: int
-    requests: list[bytes]
-    clients: int
-    seconds: float = 600.0
-    most: int = 1 << 40
-    """Requests of each client."""
-
-
-class Clients:
-    """Connections that ask without a pause, and what they met."""
-
-    def __init__(self, job: Job) -> None:
-        self.latencies: list[float] = []
-        self.errors: list[str] = []
-        self._job = job
-        self._stop_at = time.monotonic() + job.seconds
-
-    async def run(self) -> None:
-        """Until the time is over or every client has asked often enough."""
-        await asyncio.gather(*(self._ask(self._job.requests[number:]) for number in range(self._job.clients)))
-
-    async def _ask(self, requests: list[bytes]) -> None:
-        reader, writer = await asyncio.open_connection("127.0.0.1", self._job.port, limit=1 << 22)
-        number = 0
-        while time.monotonic() < self._stop_at and number < self._job.most:
-            started = time.perf_counter()
-            writer.write(requests[number % len(requests)])
-            head = await reader.readuntil(b"\r\n\r\n")
-            (size,) = re.findall(rb"\r\ncontent-length: (\d+)", head)
-            body = await reader.readexactly(int(size))
-            self.latencies.append(time.perf_counter() - started)
-            if not head.startswith(b"HTTP/1.1 200"):
-                self.errors.append(body[:100].decode())
-            number += 1
-        writer.close()
-
-
-def clients_process(pipe: Any) -> None:
-    """Answer every :class:`Job` with (seconds, latencies, errors), until None comes."""
-    while (job := pipe.recv()) is not None:
-        started = time.perf_counter()
-        clients = Clients(job)
-        uvloop.run(clients.run())
-        pipe.send((time.perf_counter() - started, clients.latencies, clients.errors))
-
-
 def bare_process(pipe: Any, graph: str, backend: str, threads: int | None, rows: list[dict[str, np.ndarray]]) -> None:
     """Answer {rows of a batch: runs} with the seconds and processor seconds that they take, until None comes."""
     with open_backend(backend, Path(graph), threads=threads) as session:
@@ -136,18 +82,6 @@ def bare_process(pipe: Any, graph: str, backend: str, threads: int | None, rows:
             for size in sizes:
                 session.infer(batches[int(size)])
             pipe.send((time.perf_counter() - started, time.process_time() - cpu_started))
-
-
-def start_server(graph: Path, log: Path, options: list[str]) -> tuple[subprocess.Popen[bytes], int]:
-    """The server's process and port."""
-    command = [sys.executable, "-m", "quietformer", "serve", str(graph), "--name", NAME, "--port", "0", *options]
-    with log.open("wb") as stream:
-        process = subprocess.Popen(command, stderr=stream, cwd=Path(__file__).parents[1])
-    while (found := re.search(r"ready: http://\S+:(\d+)", log.read_text())) is None:
-        if process.poll() is not None:
-            raise SystemExit(log.read_text())
-        time.sleep(0.05)
-    return process, int(found[1])
 
 
 def batches_of(port: int) -> dict[int, int]:

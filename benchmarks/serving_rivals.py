@@ -26,11 +26,10 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from serving_clients import NAME, Job, clients_process, start_server
 
 ROOT = Path(__file__).parents[1]
-sys.path[:0] = [str(ROOT), str(ROOT / "benchmarks")]
-
-from serving_load import NAME, Job, clients_process, start_server  # noqa: E402
+sys.path.insert(0, str(ROOT))
 
 from deploy.machine import machine_facts  # noqa: E402
 

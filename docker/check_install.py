@@ -116,7 +116,7 @@ def _copy(stage: Stage, scratch: Path, *, working_directory: Path) -> None:
 
 
 def _moved(text: str, scratch: Path) -> str:
-    return re.sub(r"(?<![\w/])/(opt|cache|work)\b", rf"{scratch}/\1", text)
+    return re.sub(r"(?<![\w/])/(opt|cache|srv)\b", rf"{scratch}/\1", text)
 
 
 def _run(command: list[str], *, cwd: Path, env: dict[str, str]) -> str:

@@ -16,11 +16,11 @@ COPY --from=packages /opt/venv /opt/venv
 COPY deploy /opt/quietformer/deploy
 COPY quietformer /opt/quietformer/quietformer
 COPY docker/run_step.py /opt/quietformer/docker/
-RUN install -d -m 1777 /work /work/runs /cache
+RUN install -d -m 1777 /srv/quietformer /srv/quietformer/runs /cache
 ENV PATH=/opt/venv/bin:$PATH PYTHONPATH=/opt/quietformer PYTHONUNBUFFERED=1 PYTHONDONTWRITEBYTECODE=1 HOME=/cache
 USER 1000:1000
-WORKDIR /work
-VOLUME /work/runs /cache
+WORKDIR /srv/quietformer
+VOLUME /srv/quietformer/runs /cache
 EXPOSE 8000
 HEALTHCHECK --interval=10s --timeout=3s --start-period=60s --retries=3 \
     CMD ["python", "-c", "import urllib.request; urllib.request.urlopen('http://127.0.0.1:8000/v2/health/ready', timeout=2)"]

@@ -25,10 +25,10 @@ COPY quietformer /opt/quietformer/quietformer
 COPY docker/run_step.py docker/tensorrt_of_image.py docker/tensorrt_versions.toml /opt/quietformer/docker/
 ENV PYTHONPATH=/opt/quietformer:/opt/packages PYTHONUNBUFFERED=1 PYTHONDONTWRITEBYTECODE=1 HOME=/cache
 RUN python3 /opt/quietformer/docker/tensorrt_of_image.py "${TRITON}" --check \
-    && install -d -m 1777 /work /work/runs /cache /models
+    && install -d -m 1777 /srv/quietformer /srv/quietformer/runs /cache /models
 USER 1000:1000
-WORKDIR /work
-VOLUME /work/runs /cache /models
+WORKDIR /srv/quietformer
+VOLUME /srv/quietformer/runs /cache /models
 # Jobs, not servers: they end.
 HEALTHCHECK NONE
 ENTRYPOINT ["python3", "/opt/quietformer/docker/run_step.py"]

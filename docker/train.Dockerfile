@@ -21,12 +21,12 @@ COPY deploy /opt/quietformer/deploy
 COPY quietformer /opt/quietformer/quietformer
 COPY recipes /opt/quietformer/recipes
 # Any user may write to what a volume is mounted on: --user $(id -u) works with a folder of the host.
-RUN install -d -m 1777 /work /work/runs /cache
+RUN install -d -m 1777 /srv/quietformer /srv/quietformer/runs /cache
 ENV PATH=/opt/venv/bin:$PATH PYTHONPATH=/opt/quietformer PYTHONUNBUFFERED=1 PYTHONDONTWRITEBYTECODE=1 \
     HOME=/cache HF_HOME=/cache/huggingface MPLCONFIGDIR=/cache/matplotlib
 USER 1000:1000
-WORKDIR /work
-VOLUME /work/runs /cache
+WORKDIR /srv/quietformer
+VOLUME /srv/quietformer/runs /cache
 # Jobs, not servers: they end.
 HEALTHCHECK NONE
 ENTRYPOINT ["python", "-m", "quietformer"]

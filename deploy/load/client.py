@@ -10,18 +10,10 @@ from urllib.parse import urlsplit
 
 import numpy as np
 
+from deploy.serving.wire_types import datatype_of
+
 Protocol = Literal["http", "grpc"]
 Arrays = Mapping[str, np.ndarray]
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class ModelInput:
-    """An input as the server describes it."""
-
-    name: str
-    datatype: str
-    shape: tuple[int, ...]
-    """-1 for free sizes; the batch first, where there is one."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -29,7 +21,8 @@ class ModelFacts:
     """What the server says of a model."""
 
     name: str
-    inputs: tuple[ModelInput, ...]
+    inputs: dict[str, str]
+    """Element type on the wire by name, in the model's order."""
     max_batch_size: int
 
 
@@ -99,10 +92,7 @@ class LoadClient:
         config = config.get("config", config)
         return ModelFacts(
             name=name,
-            inputs=tuple(
-                ModelInput(name=entry["name"], datatype=entry["datatype"], shape=tuple(map(int, entry["shape"])))
-                for entry in metadata["inputs"]
-            ),
+            inputs={entry["name"]: entry["datatype"] for entry in metadata["inputs"]},
             max_batch_size=int(config.get("max_batch_size", 0)),
         )
 
@@ -119,12 +109,7 @@ class LoadClient:
         """A request, made before the clock runs."""
         made = []
         for name, array in arrays.items():
-            kind = (
-                "BYTES"
-                if array.dtype == object
-                else f"{'INT' if array.dtype.kind == 'i' else 'FP'}{array.itemsize * 8}"
-            )
-            tensor = self._module.InferInput(name, list(array.shape), kind)
+            tensor = self._module.InferInput(name, list(array.shape), datatype_of(array.dtype))
             tensor.set_data_from_numpy(array)
             made.append(tensor)
         return made

@@ -51,12 +51,14 @@ class _Tally:
         self.latencies: list[float] = []
         self.errors: Counter[str] = Counter()
 
-    async def measure(self, ask: Ask, number: int, due: float) -> None:
+    async def measure(self, ask: Ask, number: int, due: float) -> bool:
+        """Whether the request was answered."""
         kind = await ask(number)
         if kind is None:
             self.latencies.append((time.perf_counter() - due) * 1e3)
         else:
             self.errors[kind] += 1
+        return kind is None
 
     def point(self, *, clients: int | None, rate: float | None, seconds: float, rows: int) -> LoadPoint:
         return LoadPoint(
@@ -85,9 +87,7 @@ async def closed_loop(ask: Ask, *, clients: int, seconds: float, rows: int) -> L
 
     async def client() -> None:
         while (due := time.perf_counter()) < started + seconds:
-            before = sum(tally.errors.values())
-            await tally.measure(ask, next(numbers), due)
-            if sum(tally.errors.values()) > before:
+            if not await tally.measure(ask, next(numbers), due):
                 await asyncio.sleep(0.01)  # a server that refuses at once is not to be flooded
 
     await asyncio.gather(*(client() for _ in range(clients)))
@@ -108,7 +108,7 @@ async def open_loop(ask: Ask, *, rate: float, seconds: float, rows: int, seed: i
     """
     tally = _Tally()
     generator = random.Random(seed)
-    pending: set[asyncio.Task[None]] = set()
+    pending: set[asyncio.Task[bool]] = set()
     started = time.perf_counter()
     due = started
     for number in itertools.count():

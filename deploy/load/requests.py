@@ -10,8 +10,11 @@ import numpy as np
 
 from deploy.data.encoding import INPUT_NAMES, TextEncoder
 from deploy.load.client import ModelFacts
+from deploy.serving.wire_types import BYTES
 
 _TYPES = {"INT64": np.int64, "INT32": np.int32}
+_LENGTH = 128
+"""Tokens of a row at most, where nothing else is said."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -55,24 +58,25 @@ def make_requests(
         raise ValueError(f"{rows} rows a request are above the {model.max_batch_size} that '{model.name}' takes")
     if texts is not None and not texts:
         raise ValueError("there are no texts to send")
-    names = [spec.name for spec in model.inputs]
-    if [spec.datatype for spec in model.inputs] == ["BYTES"]:
+    names = list(model.inputs)
+    if list(model.inputs.values()) == [BYTES]:
         if texts is None:
             raise ValueError(f"'{model.name}' takes texts; name a file of them with --data")
         return _text_requests(names[0], texts, rows=rows, count=count)
     if unknown := [name for name in names if name not in INPUT_NAMES]:
         raise ValueError(f"input '{unknown[0]}' of '{model.name}' cannot be made; expected {', '.join(INPUT_NAMES)}")
-    kinds = {spec.name: _TYPES.get(spec.datatype) for spec in model.inputs}
+    kinds = {name: _TYPES.get(datatype) for name, datatype in model.inputs.items()}
     if odd := [name for name, kind in kinds.items() if kind is None]:
         raise ValueError(f"input '{odd[0]}' of '{model.name}' is not of integers")
+    longest = length or _LENGTH
     if texts is None:
-        token_rows = list(np.random.default_rng(seed).integers(1, vocabulary, (rows * count, length or 128)))
+        token_rows = list(np.random.default_rng(seed).integers(1, vocabulary, (rows * count, longest)))
         feeds = [_generated(token_rows[place * rows : (place + 1) * rows], names) for place in range(count)]
-        what = f"generated ids below {vocabulary}, {length or 128} tokens a row (not texts)"
+        what = f"generated ids below {vocabulary}, {longest} tokens a row (not texts)"
     else:
         if tokenizer is None:
             raise ValueError(f"'{model.name}' takes tokens; name the tokenizer.json of the texts with --tokenizer")
-        encoder = TextEncoder(tokenizer, max_length=length or 128)
+        encoder = TextEncoder(tokenizer, max_length=longest)
         encoded = encoder.encode(texts)
         chosen = [[encoded[(place * rows + row) % len(encoded)] for row in range(rows)] for place in range(count)]
         feeds = [encoder.feeds(each, length=length, input_names=names) for each in chosen]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hmac
 from dataclasses import dataclass
+from pathlib import Path
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -42,3 +43,16 @@ class ServerSettings:
         if self.token is None:
             return True
         return hmac.compare_digest((authorization or "").encode(), f"Bearer {self.token}".encode())
+
+
+def read_token(file: Path) -> str:
+    """The bearer token in a file, without white space around it.
+
+    Raises:
+        OSError: the file cannot be read.
+        ValueError: it is empty.
+    """
+    token = file.read_text(encoding="utf-8").strip()
+    if not token:
+        raise ValueError(f"{file} is empty; expected a token")
+    return token

@@ -67,6 +67,7 @@ def load(
     from deploy.load.requests import LoadRequests, make_requests
     from deploy.load.sweep import SweepSettings, run_sweep
     from deploy.machine import machine_facts
+    from deploy.serving.server_settings import read_token
     from quietformer.gate import GateFailedError
     from quietformer.progress import progress, say
     from quietformer.report.load_plot import load_plot
@@ -84,7 +85,7 @@ def load(
         seconds=seconds,
         warm_up=warm_up,
         timeout=timeout,
-        token=None if token_file is None else token_file.read_text(encoding="utf-8").strip(),
+        token=None if token_file is None else read_token(token_file),
         seed=seed,
     )
     texts = None if data is None else read_texts(data, limit=1024)

@@ -8,6 +8,17 @@ from typing import Annotated
 import typer
 
 from quietformer import __version__
+from quietformer.commands.queue_options import (
+    MAX_BATCH_SIZE,
+    MAX_QUEUE_SIZE,
+    QUEUE_DELAY,
+    QUEUE_TIMEOUT,
+    MaxBatchSize,
+    MaxQueueSize,
+    ModelName,
+    QueueDelay,
+    QueueTimeout,
+)
 
 
 def serve(
@@ -15,9 +26,7 @@ def serve(
         Path, typer.Argument(metavar="RUN|BUNDLE|MODEL.onnx|ENGINE", help="Folder of a run or engine, or a graph.")
     ],
     *,
-    name: Annotated[
-        str | None, typer.Option("--name", help="Name of the model; of the folder or file by default.")
-    ] = None,
+    name: ModelName = None,
     backend: Annotated[
         str | None,
         typer.Option("--backend", help="openvino (default), onnxruntime, onnxruntime-cuda; an engine knows its own."),
@@ -25,16 +34,10 @@ def serve(
     host: Annotated[str, typer.Option("--host", help="Address to listen on; others can reach 0.0.0.0.")] = "127.0.0.1",
     port: Annotated[int, typer.Option("--port", help="Of HTTP; 0 takes a free one.")] = 8000,
     grpc_port: Annotated[int | None, typer.Option("--grpc-port", help="Also serve gRPC here.")] = None,
-    max_batch_size: Annotated[int, typer.Option("--max-batch-size", help="Rows of one run.", min=1)] = 16,
-    max_queue_size: Annotated[
-        int, typer.Option("--max-queue-size", help="Waiting requests; more get 503.", min=1)
-    ] = 256,
-    queue_timeout: Annotated[
-        float, typer.Option("--queue-timeout", help="Seconds to wait; then 503.", min=0.001)
-    ] = 10.0,
-    queue_delay: Annotated[
-        float, typer.Option("--queue-delay", help="Seconds that an idle model waits for a fuller batch.", min=0)
-    ] = 0.0,
+    max_batch_size: MaxBatchSize = MAX_BATCH_SIZE,
+    max_queue_size: MaxQueueSize = MAX_QUEUE_SIZE,
+    queue_timeout: QueueTimeout = QUEUE_TIMEOUT,
+    queue_delay: QueueDelay = QUEUE_DELAY,
     instances: Annotated[int, typer.Option("--instances", help="Copies that run at the same time.", min=1)] = 1,
     threads: Annotated[int | None, typer.Option("--threads", help="Of each copy; all cores by default.", min=1)] = None,
     max_body: Annotated[int, typer.Option("--max-body", help="Largest request in MiB.", min=1)] = 64,
@@ -61,16 +64,12 @@ def serve(
     from deploy.serving.batcher import BatchingSettings
     from deploy.serving.loading import ModelSettings
     from deploy.serving.server_process import run_server
-    from deploy.serving.server_settings import ServerSettings
+    from deploy.serving.server_settings import ServerSettings, read_token
     from quietformer.progress import say
 
     logging.basicConfig(level=logging.INFO if access_log else logging.WARNING, stream=sys.stderr, format="%(message)s")
-    token = None
-    if token_file is not None:
-        token = token_file.read_text(encoding="utf-8").strip()
-        if not token:
-            raise ValueError(f"{token_file} is empty; expected a token")
-    elif host not in ("127.0.0.1", "::1", "localhost"):
+    token = None if token_file is None else read_token(token_file)
+    if token is None and host not in ("127.0.0.1", "::1", "localhost"):
         say(f"anyone who can reach {host} can use this server; --token-file asks for a token")
     batching = BatchingSettings(
         max_rows=max_batch_size, max_queue_size=max_queue_size, queue_timeout=queue_timeout, queue_delay=queue_delay

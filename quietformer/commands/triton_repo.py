@@ -8,6 +8,18 @@ from typing import Annotated
 
 import typer
 
+from quietformer.commands.queue_options import (
+    MAX_BATCH_SIZE,
+    MAX_QUEUE_SIZE,
+    QUEUE_DELAY,
+    QUEUE_TIMEOUT,
+    MaxBatchSize,
+    MaxQueueSize,
+    ModelName,
+    QueueDelay,
+    QueueTimeout,
+)
+
 
 class Runtime(StrEnum):
     """What runs the model inside Triton."""
@@ -28,28 +40,20 @@ def triton_repo(
     runtime: Annotated[
         Runtime, typer.Option("--runtime", help="The plan of an engine, or the graph in one of the others.")
     ] = Runtime.ONNXRUNTIME,
-    name: Annotated[
-        str | None, typer.Option("--name", help="Name of the model; of the folder or file by default.")
-    ] = None,
+    name: ModelName = None,
     engine: Annotated[
         list[Path] | None, typer.Option("--engine", metavar="DIR", help="A further engine, for other GPUs; repeatable.")
     ] = None,
     graph: Annotated[
         Path | None, typer.Option("--graph", metavar="MODEL.onnx", help="Of the engines, where it is not beside them.")
     ] = None,
-    max_batch_size: Annotated[int, typer.Option("--max-batch-size", help="Rows of one run.", min=1)] = 16,
+    max_batch_size: MaxBatchSize = MAX_BATCH_SIZE,
     preferred_batch_size: Annotated[
         list[int] | None, typer.Option("--preferred-batch-size", help="Run at once when so many wait; repeatable.")
     ] = None,
-    queue_delay: Annotated[
-        float, typer.Option("--queue-delay", help="Seconds that a request waits for a fuller batch.", min=0)
-    ] = 0.0,
-    queue_timeout: Annotated[
-        float, typer.Option("--queue-timeout", help="Seconds to wait; then 503.", min=0.001)
-    ] = 10.0,
-    max_queue_size: Annotated[
-        int, typer.Option("--max-queue-size", help="Waiting requests; more get 503.", min=1)
-    ] = 256,
+    queue_delay: QueueDelay = QUEUE_DELAY,
+    queue_timeout: QueueTimeout = QUEUE_TIMEOUT,
+    max_queue_size: MaxQueueSize = MAX_QUEUE_SIZE,
     instances: Annotated[
         int, typer.Option("--instances", help="Copies that run at the same time, on each GPU.", min=1)
     ] = 1,

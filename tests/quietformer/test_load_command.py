@@ -72,6 +72,7 @@ def test_requests_that_fail_are_counted_by_kind_and_fail_the_command(server: Ser
         (("http://127.0.0.1:9", "--clients", "1,x"), "'x' in --clients"),
         (("http://127.0.0.1:9", "--clients", ""), "nothing to measure"),
         (("127.0.0.1", "--clients", "1"), "no address of a server"),
+        (("http://127.0.0.1:9", "--token-file", "/dev/null"), "/dev/null is empty; expected a token"),
     ],
 )
 def test_what_cannot_be_loaded_is_refused(arguments: tuple[str, ...], message: str) -> None:

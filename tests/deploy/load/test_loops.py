@@ -29,6 +29,23 @@ def test_a_closed_loop_keeps_so_many_requests_under_way_and_counts_errors_by_kin
     assert point.rows_per_second == pytest.approx(2 * point.answered / point.seconds)
 
 
+def test_only_the_client_whose_request_failed_pauses(monkeypatch: pytest.MonkeyPatch) -> None:
+    sleep = asyncio.sleep
+    pauses: list[float] = []
+
+    async def counted(seconds: float) -> None:
+        pauses.append(seconds)
+        await sleep(seconds)
+
+    async def ask(number: int) -> str | None:
+        await sleep(0.005)
+        return "503: full" if number % 4 == 3 else None
+
+    monkeypatch.setattr(asyncio, "sleep", counted)
+    point = asyncio.run(closed_loop(ask, clients=3, seconds=0.2, rows=1))
+    assert len(pauses) == point.errors["503: full"]
+
+
 def test_an_open_loop_counts_the_wait_from_when_a_request_was_due() -> None:
     def run(duration: float) -> LoadPoint:
         turn = asyncio.Lock()

@@ -8,15 +8,14 @@ from typing import Any
 import numpy as np
 import pytest
 
-from deploy.load.client import ModelFacts, ModelInput, split_url
+from deploy.load.client import ModelFacts, split_url
 from deploy.load.requests import make_requests
 from tests.deploy.word_tokenizer import CLS, SEP, write_tokenizer
 
 TOKENS = ModelFacts(
-    name="m", max_batch_size=8,
-    inputs=tuple(ModelInput(name=name, datatype="INT64", shape=(-1, -1)) for name in ("input_ids", "attention_mask")),
+    name="m", max_batch_size=8, inputs={"input_ids": "INT64", "attention_mask": "INT64"}
 )  # fmt: skip
-TEXTS = ModelFacts(name="m-text", inputs=(ModelInput(name="TEXT", datatype="BYTES", shape=(-1, 1)),), max_batch_size=8)
+TEXTS = ModelFacts(name="m-text", inputs={"TEXT": "BYTES"}, max_batch_size=8)
 USUAL: dict[str, Any] = {
     "rows": 2, "count": 3, "texts": None, "tokenizer": None, "length": None, "vocabulary": 50, "seed": 0
 }  # fmt: skip
@@ -52,9 +51,9 @@ def test_generated_ids_say_that_they_are() -> None:
         (TOKENS, {"texts": ["w0"]}, "--tokenizer"),
         (TOKENS, {"rows": 9}, "above the 8"),
         (TOKENS, {"texts": []}, "no texts"),
-        (ModelFacts(name="m", inputs=(ModelInput(name="pixels", datatype="FP32", shape=(3,)),), max_batch_size=0), {},
+        (ModelFacts(name="m", inputs={"pixels": "FP32"}, max_batch_size=0), {},
          "'pixels' of 'm' cannot be made"),
-        (ModelFacts(name="m", inputs=(ModelInput(name="input_ids", datatype="FP32", shape=(3,)),), max_batch_size=0), {},
+        (ModelFacts(name="m", inputs={"input_ids": "FP32"}, max_batch_size=0), {},
          "not of integers"),
     ],
 )  # fmt: skip

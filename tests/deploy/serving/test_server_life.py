@@ -262,6 +262,7 @@ def test_metrics_have_tritons_names_and_count(server: Server) -> None:
         (("{folder}", "--backend", "tensorrt"), "runs engines"),
         (("{folder}", "--host", "256.1.1.1"), "cannot listen on 256.1.1.1"),
         (("{folder}", "--token-file", "{empty}/none"), "none"),
+        (("{folder}", "--token-file", "{empty}/blank"), "blank is empty; expected a token"),
         (("{folder}", "--name", 'a"b'), "no name of a model"),
         (("{folder}", "--name", "a/b"), "no name of a model"),
     ],
@@ -269,6 +270,7 @@ def test_metrics_have_tritons_names_and_count(server: Server) -> None:
 def test_a_wrong_start_ends_with_two_and_one_line(
     folder: Path, tmp_path: Path, arguments: tuple[str, ...], message: str
 ) -> None:
+    (tmp_path / "blank").write_text("\n")
     made = [text.format(folder=folder, empty=tmp_path) for text in arguments]
     done = CliRunner().invoke(app, ["serve", *made, "--port", "0"])
     assert done.exit_code == 2
