@@ -15,6 +15,7 @@ from onnx import numpy_helper
 from onnx.external_data_helper import uses_external_data
 
 from deploy.graphs.graph_index import GraphIndex
+from deploy.graphs.unread_constants import drop_unread_constants
 
 _SHIFT = 128
 
@@ -43,15 +44,12 @@ def use_unsigned_activations(model: onnx.ModelProto) -> int:
             user.input[2] = name
         changed += 1
     if changed:
-        _drop_unread(model.graph)
+        drop_unread_constants(model.graph)
+        _forget_signed_types(model.graph)
     return changed
 
 
-def _drop_unread(graph: onnx.GraphProto) -> None:
-    read = {name for node in graph.node for name in node.input} | {value.name for value in graph.output}
-    for place in reversed(range(len(graph.initializer))):
-        if graph.initializer[place].name not in read:
-            del graph.initializer[place]
+def _forget_signed_types(graph: onnx.GraphProto) -> None:
     signed = {node.output[0] for node in graph.node if node.op_type == "QuantizeLinear"}
     for place in reversed(range(len(graph.value_info))):
         if graph.value_info[place].name in signed:

@@ -16,6 +16,7 @@ from deploy.graphs.constant_folding import fold_constants
 from deploy.graphs.graph_index import GraphIndex
 from deploy.graphs.graph_patterns import find_linears
 from deploy.graphs.tensor_types import shaped_outputs
+from deploy.graphs.unread_constants import drop_unread_constants
 
 LOWEST_OPSET, HIGHEST_OPSET = 13, 23
 """Operator sets whose graphs are taken."""
@@ -48,7 +49,7 @@ def normalise(model: onnx.ModelProto, *, name: str, rename: Mapping[str, str] | 
     changes["constants folded"] = fold_constants(model)
     changes["dropouts removed"] = _drop_dropouts(model.graph, name=name)
     changes["nodes renamed"] = _name_nodes(model.graph)
-    _drop_unread_initializers(model.graph)
+    drop_unread_constants(model.graph)
     _shape_outputs(model)
     for tensor in model.graph.initializer:
         if not tensor.raw_data:  # one way of storing, which writing large graphs relies on
@@ -180,11 +181,3 @@ def _shape_outputs(model: onnx.ModelProto) -> None:
     for value in model.graph.output:
         if not value.type.tensor_type.HasField("shape") and value.name in inferred:
             value.CopyFrom(inferred[value.name])
-
-
-def _drop_unread_initializers(graph: onnx.GraphProto) -> None:
-    read = {name for node in graph.node for name in (*node.input, *GraphIndex.inner_reads(node))}
-    read |= {value.name for value in graph.output}
-    for place in reversed(range(len(graph.initializer))):
-        if graph.initializer[place].name not in read:
-            del graph.initializer[place]

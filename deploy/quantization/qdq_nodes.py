@@ -22,6 +22,7 @@ from onnx import helper, numpy_helper
 
 from deploy.graphs.graph_index import GraphIndex
 from deploy.graphs.sites import ActivationSite, WeightSite
+from deploy.graphs.unread_constants import drop_unread_constants, read_tensors
 from deploy.quantization.weights import ScaleType, rounded_scale
 
 
@@ -129,16 +130,14 @@ class QdqWriter:
         del self._graph.node[:]
         self._graph.node.extend(kept)
         self._graph.initializer.extend(self._new)
-        self._drop_unread()
+        drop_unread_constants(self._graph)
+        self._forget_types_of_the_gone()
 
-    def _drop_unread(self) -> None:
-        read = {name for node in self._graph.node for name in (*node.input, *GraphIndex.inner_reads(node))}
-        read |= {value.name for value in self._graph.output}
-        known = read | {name for node in self._graph.node for name in node.output}
-        for field, names in ((self._graph.initializer, read), (self._graph.value_info, known)):
-            for place in reversed(range(len(field))):
-                if field[place].name not in names:
-                    del field[place]
+    def _forget_types_of_the_gone(self) -> None:
+        known = read_tensors(self._graph) | {name for node in self._graph.node for name in node.output}
+        for place in reversed(range(len(self._graph.value_info))):
+            if self._graph.value_info[place].name not in known:
+                del self._graph.value_info[place]
 
 
 def clipped_name(tensor: str) -> str:

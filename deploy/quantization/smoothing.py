@@ -18,6 +18,7 @@ from deploy.graphs.graph_index import GraphIndex
 from deploy.graphs.graph_patterns import Linear, find_linears
 from deploy.graphs.profiles import PROFILES
 from deploy.graphs.sites import find_sites
+from deploy.graphs.unread_constants import drop_unread_constants
 from deploy.quantization.channel_statistics import ChannelStatistics
 
 _SMALLEST = 1e-5
@@ -71,10 +72,7 @@ def smooth(model: onnx.ModelProto, statistics: Mapping[str, ChannelStatistics], 
         if not _fold_into_norm(graph, index, tensor, factor_K, readers=len(linears)):
             _divide(graph, tensor, factor_K, linears)
         done += 1
-    read = {name for node in graph.node for name in node.input}
-    for place in reversed(range(len(graph.initializer))):
-        if graph.initializer[place].name not in read:
-            del graph.initializer[place]
+    drop_unread_constants(graph)
     return done
 
 

@@ -30,6 +30,18 @@ g (float[B, 64] x) => (float[B, 32] y) <float one = {1.0}, int8 zero = {0}> {
     y = MatMul(d, w)
 }
 """
+CONSTANT_OF_A_BRANCH = """
+<ir_version: 9, opset_import: ["" : 20]>
+g (float[B, 4] x, bool on) => (float[B, 4] y) <float one = {1.0}, int8 zero = {0}, float lifted = {0.25}> {
+    q = QuantizeLinear(x, one, zero)
+    d = DequantizeLinear(q, one, zero)
+    bias = If(on) <
+        then_branch = t () => (float b) { b = Identity(lifted) },
+        else_branch = e () => (float c) { c = Neg(lifted) }
+    >
+    y = Add(d, bias)
+}
+"""
 VARIANTS = [
     EncoderRecipe(num_layers=2),
     EncoderRecipe(softmax="folded", gate="linear"),
@@ -126,6 +138,15 @@ def test_unsigned_activations_change_no_number(tmp_path: Path) -> None:
     onnx.save(model, tmp_path / "unsigned.onnx")
     before, after = (run_literally(file, feeds())["hidden"] for file in (path, tmp_path / "unsigned.onnx"))
     assert np.array_equal(before, after)
+
+
+def test_a_constant_that_only_a_branch_reads_stays(tmp_path: Path) -> None:
+    path = tmp_path / "m.onnx"
+    onnx.save(onnx.parser.parse_model(CONSTANT_OF_A_BRANCH), path)
+    x = np.array([[-3.0, 0.0, 1.0, 200.0]], dtype=np.float32)
+    with open_backend("onnxruntime", path, threads=1) as opened:
+        outputs = [opened.infer({"x": x, "on": np.array(on)})["y"].tolist() for on in (True, False)]
+    assert outputs == [[[-2.75, 0.25, 1.25, 127.25]], [[-3.25, -0.25, 0.75, 126.75]]]
 
 
 def test_a_zero_point_in_another_file_stays(tmp_path: Path) -> None:
