@@ -22,7 +22,7 @@ from deploy.backends.opening import open_backend
 from deploy.calibration.calibrate import calibrate
 from deploy.calibration.calibration_subset import Batch
 from deploy.files import write_atomically
-from deploy.graphs.graph_info import load_graph
+from deploy.graphs.graph_structure import load_graph
 from deploy.machine import machine_facts
 from deploy.quantization.bias_correction import correct_biases, corrected_layers
 from deploy.quantization.channel_statistics import channel_statistics

@@ -16,7 +16,8 @@ from deploy.data.image_encoding import PIXEL_INPUT
 from deploy.files import refuse_existing, refuse_own_input
 from deploy.graphs.foreign_facts import foreign_facts
 from deploy.graphs.foreign_graph import normalise
-from deploy.graphs.graph_info import METADATA_KEY, TOKENIZER_FILE, GraphInfo, Pooling, Task, load_graph
+from deploy.graphs.graph_info import METADATA_KEY, TOKENIZER_FILE, GraphInfo, Pooling, Task
+from deploy.graphs.graph_structure import load_graph
 from deploy.graphs.graph_writing import checked_before_replacing
 from deploy.graphs.model_hash import model_sha256
 from deploy.graphs.watched_graph import Feeds, WatchedGraph

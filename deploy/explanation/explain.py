@@ -23,7 +23,7 @@ from deploy.explanation.probe import Probe, open_probe, probe_feeds, tensor_figu
 from deploy.explanation.site_figures import RoundingFigures, decibels
 from deploy.explanation.switched_graph import Switchable, constants_of, switchables
 from deploy.graphs.float16 import refuse_float16
-from deploy.graphs.graph_info import load_graph
+from deploy.graphs.graph_structure import load_graph
 from deploy.graphs.model_hash import model_sha256
 from deploy.graphs.profiles import Profile, profile_named
 from deploy.graphs.site_choice import SiteChoice, literal_pattern

@@ -14,6 +14,8 @@ from typing import Any, Literal, Self, Union, get_args, get_origin, get_type_hin
 
 import onnx
 
+from deploy.graphs.graph_structure import read_structure
+
 METADATA_KEY = "quietformer"
 TOKENIZER_FILE = "tokenizer.json"
 
@@ -137,24 +139,6 @@ def _is_a(value: object, kind: Any) -> bool:
     return type(value) is (get_origin(kind) or kind)
 
 
-def load_graph(path: Path) -> onnx.ModelProto:
-    """Load an ONNX file with its weights.
-
-    Raises:
-        FileNotFoundError: no such file.
-        ValueError: the file is not an ONNX model.
-    """
-    if not path.is_file():
-        raise FileNotFoundError(f"no ONNX file at {path}")
-    try:
-        model = onnx.load(path)
-    except Exception as error:  # protobuf raises its own private DecodeError type
-        raise ValueError(f"{path} is not an ONNX model: {type(error).__name__}") from error
-    if not model.graph.node:
-        raise ValueError(f"{path} is not an ONNX model: it has no nodes")
-    return model
-
-
 def read_info(path: Path) -> GraphInfo:
     """Metadata of an ONNX file, without loading external weights.
 
@@ -162,10 +146,4 @@ def read_info(path: Path) -> GraphInfo:
         FileNotFoundError: no such file.
         ValueError: not an ONNX model, or one without quietformer metadata.
     """
-    if not path.is_file():
-        raise FileNotFoundError(f"no ONNX file at {path}")
-    try:
-        model = onnx.load(path, load_external_data=False)
-    except Exception as error:  # protobuf raises its own private DecodeError type
-        raise ValueError(f"{path} is not an ONNX model: {type(error).__name__}") from error
-    return GraphInfo.read(model, name=str(path))
+    return GraphInfo.read(read_structure(path), name=str(path))

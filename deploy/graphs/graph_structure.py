@@ -1,4 +1,4 @@
-"""An ONNX file without the weights that it keeps in other files."""
+"""An ONNX file read, with or without the weights that it keeps in other files, and what of it lies where."""
 
 from __future__ import annotations
 
@@ -16,10 +16,19 @@ def read_structure(path: Path) -> onnx.ModelProto:
         FileNotFoundError: no such file.
         ValueError: not an ONNX model.
     """
+    return _read(path, with_weights=False)
+
+
+def load_graph(path: Path) -> onnx.ModelProto:
+    """The graph of an ONNX file with all its weights; raises as :func:`read_structure`."""
+    return _read(path, with_weights=True)
+
+
+def _read(path: Path, *, with_weights: bool) -> onnx.ModelProto:
     if not path.is_file():
         raise FileNotFoundError(f"no ONNX file at {path}")
     try:
-        model = onnx.load(path, load_external_data=False)
+        model = onnx.load(path, load_external_data=with_weights)
     except Exception as error:  # protobuf raises its own private DecodeError type
         raise ValueError(f"{path} is not an ONNX model: {type(error).__name__}") from error
     if not model.graph.node:

@@ -26,7 +26,7 @@ Tensors of one encoder layer (``*``: only with a gate), by kind:
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Literal, get_args
 
 TensorKind = Literal[
@@ -55,22 +55,22 @@ UNIT_INTERVAL: frozenset[TensorKind] = frozenset({"probabilities", "gate_probabi
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Profile:
-    """One policy for a whole graph."""
+    """One policy for a whole graph; by default that of integer kernels, which gain from linear layers alone."""
 
     name: ProfileName
     symmetric: bool
     """Activations: int8 with zero point 0, else uint8 with a free zero point. Always static and per tensor."""
-    every_tensor: bool
+    every_tensor: bool = False
     """Quantize every tensor of the kinds above for every reader, else only what enters a quantized linear layer."""
-    weights: frozenset[WeightKind]
+    weights: frozenset[WeightKind] = frozenset({"linear"})
     """Stored in 8 bits, symmetric, with a DequantizeLinear."""
-    smallest_gemm: int
+    smallest_gemm: int = 16
     """Linear layers with fewer input or output features stay float (FIELD.md, section 3: small GEMMs lose)."""
-    bmms: Switch
+    bmms: Switch = "off"
     """Whether the two products of activations in attention (queries and keys; probabilities and values) read integers, on both sides."""
-    residual_adds: Switch
+    residual_adds: Switch = "off"
     """Whether residual sums read integers, on both sides."""
-    gate_path: Switch
+    gate_path: Switch = "off"
     """Whether gates are quantized: their linear layers and their probabilities. Off, a gated model has the sites of a vanilla one."""
     is_float8: bool = False
     """Whether the 8 bits are floats (E4M3, on GPUs from SM 8.9 on) and not integers."""
@@ -79,26 +79,8 @@ class Profile:
 
 
 PROFILES: dict[ProfileName, Profile] = {
-    "tensorrt": Profile(
-        name="tensorrt",
-        symmetric=True,
-        every_tensor=False,
-        weights=frozenset({"linear"}),
-        smallest_gemm=16,
-        bmms="off",
-        residual_adds="off",
-        gate_path="off",
-    ),
-    "ort": Profile(
-        name="ort",
-        symmetric=False,
-        every_tensor=False,
-        weights=frozenset({"linear"}),
-        smallest_gemm=16,
-        bmms="off",
-        residual_adds="off",
-        gate_path="off",
-    ),
+    "tensorrt": Profile(name="tensorrt", symmetric=True),
+    "ort": Profile(name="ort", symmetric=False),
     "paper": Profile(
         name="paper",
         symmetric=False,
@@ -109,18 +91,10 @@ PROFILES: dict[ProfileName, Profile] = {
         residual_adds="on",
         gate_path="on",
     ),
-    "fp8": Profile(
-        name="fp8",
-        symmetric=True,
-        every_tensor=False,
-        weights=frozenset({"linear"}),
-        smallest_gemm=16,
-        bmms="off",
-        residual_adds="off",
-        gate_path="off",
-        is_float8=True,
-    ),
+    "fp8": Profile(name="fp8", symmetric=True, is_float8=True),
 }
+EVERYTHING = replace(PROFILES["paper"], heads="on")
+"""Every switch on: whatever a choice of sites may add to any profile."""
 
 
 def profile_named(name: str) -> Profile:

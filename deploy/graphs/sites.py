@@ -24,7 +24,7 @@ from deploy.graphs.graph_patterns import (
 )
 from deploy.graphs.norm_pattern import find_norms
 from deploy.graphs.product_operands import leads_only_to, measured_tensor, product_operands, sum_operands
-from deploy.graphs.profiles import PROFILES, UNIT_INTERVAL, Profile, TensorKind, WeightKind
+from deploy.graphs.profiles import EVERYTHING, UNIT_INTERVAL, Profile, TensorKind, WeightKind
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -104,9 +104,8 @@ def find_sites(model: onnx.ModelProto, profile: Profile) -> SiteList:
 def observed_tensors(model: onnx.ModelProto) -> list[ObservedTensor]:
     """What calibration watches: the tensors that any profile quantizes with any switches, in graph order."""
     kinds: dict[str, TensorKind] = {}
-    for profile in PROFILES.values():
-        everything = replace(profile, bmms="on", residual_adds="on", gate_path="on", heads="on", smallest_gemm=1)
-        for site in find_sites(model, everything).activations:
+    for every_tensor in (False, True):  # the two ways in which profiles differ once all switches are on
+        for site in find_sites(model, replace(EVERYTHING, every_tensor=every_tensor)).activations:
             kinds.setdefault(site.measured, site.kind)
     order = {name: place for place, name in enumerate(name for node in model.graph.node for name in node.output)}
     return [

@@ -9,7 +9,8 @@ from pathlib import Path
 
 import onnx
 
-from deploy.graphs.graph_info import METADATA_KEY, GraphInfo, load_graph
+from deploy.graphs.graph_info import METADATA_KEY, GraphInfo
+from deploy.graphs.graph_structure import load_graph
 from deploy.graphs.profiles import Profile, profile_named
 from deploy.quantization.bits import Bits
 from deploy.quantization.lint_rules.finding import Finding, Rule

@@ -21,8 +21,8 @@ from deploy.calibration.ranges import QuantParams
 from deploy.files import refuse_existing
 from deploy.graphs.float16 import check_float16, float16_tensors, float32_name
 from deploy.graphs.graph_index import GraphIndex
-from deploy.graphs.graph_info import TOKENIZER_FILE, GraphInfo, load_graph
-from deploy.graphs.graph_structure import stored_bytes
+from deploy.graphs.graph_info import TOKENIZER_FILE, GraphInfo
+from deploy.graphs.graph_structure import load_graph, stored_bytes
 from deploy.graphs.graph_writing import checked_before_replacing
 from deploy.graphs.model_hash import model_sha256
 from deploy.graphs.op_precision import OpPrecision, op_precisions
@@ -169,8 +169,9 @@ def quantize(
     Raises:
         FileExistsError: ``out`` exists and ``force`` is not set.
         FileNotFoundError: no such model.
-        ValueError: see :func:`quantize_model`; no metadata; a method that matches no tensor or that the cache cannot serve; a cache that belongs to another graph; or a float16 graph with
-            another profile than ``tensorrt`` or an opset without float16 scales.
+        ValueError: see :func:`quantize_model`; no metadata; a method that matches no tensor or that the cache cannot serve;
+            a cache that belongs to another graph; or a float16 graph with a profile that is not for GPUs or an opset
+            without float16 scales.
     """
     report = progress or (lambda line: None)
     policy = profile_named(profile)
@@ -185,14 +186,10 @@ def quantize(
         check_float16(model, policy, name=str(model_path))
     report(f"quantizing for profile {policy.name}")
     try:
-        ranges = (
-            cache
-            if not methods
-            else cache.with_methods(
-                methods or {}, kinds={float32_name(name): kind for name, kind in calibrated_kinds(model).items()}
-            )
-        )
-        model, selection = quantize_model(model, ranges, profile=policy, weights=weights, choice=choice, bits=bits)
+        if methods:
+            kinds = {float32_name(name): kind for name, kind in calibrated_kinds(model).items()}
+            cache = cache.with_methods(methods, kinds=kinds)
+        model, selection = quantize_model(model, cache, profile=policy, weights=weights, choice=choice, bits=bits)
     except ValueError as error:
         raise ValueError(f"{model_path}: {error}") from error
     sites = selection.sites

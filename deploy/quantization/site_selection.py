@@ -8,12 +8,13 @@ from __future__ import annotations
 import json
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any
 
 import onnx
 
 from deploy.graphs.graph_index import Use
-from deploy.graphs.profiles import Profile
+from deploy.graphs.profiles import EVERYTHING, Profile
 from deploy.graphs.site_choice import SiteChoice, names_match
 from deploy.graphs.sites import ActivationSite, FloatLinear, SiteList, find_sites
 
@@ -81,17 +82,7 @@ def select_sites(model: onnx.ModelProto, profile: Profile, choice: SiteChoice) -
     sites = find_sites(model, policy)
     included: list[str] = []
     if choice.include:
-        everything = replace(
-            policy,
-            every_tensor=True,
-            weights=frozenset({"linear", "embedding", "layernorm_gain"}),
-            smallest_gemm=1,
-            bmms="on",
-            residual_adds="on",
-            gate_path="on",
-            heads="on",
-        )
-        sites, included = _with_included(sites, find_sites(model, everything), choice.include)
+        sites, included = _with_included(sites, find_sites(model, EVERYTHING), choice.include)
     result = exclude_sites(sites, choice.exclude, policy)
     excluded = {left.node.name for left in result.float_linears if left.reason == EXCLUDED}
     excluded |= {site.tensor for site in sites.activations} - {site.tensor for site in result.activations}
@@ -122,9 +113,7 @@ def exclude_sites(sites: SiteList, patterns: Sequence[str], profile: Profile) ->
     ]
     _refuse_unmatched("exclude", patterns, things)
 
-    def named(names: tuple[str, ...], kind: str) -> bool:
-        return any(names_match(pattern, names, kind) for pattern in patterns)
-
+    named = partial(_is_meant, patterns)
     tensors = {site.tensor for site in sites.activations if named((site.tensor,), site.kind)}
     weights = [site for site in sites.weights if named((site.tensor, site.reader.node.name), site.kind)]
     floats: set[str] = set()
@@ -174,9 +163,7 @@ def _with_included(sites: SiteList, candidates: SiteList, patterns: Sequence[str
         ],
     )
 
-    def named(names: tuple[str, ...], kind: str) -> bool:
-        return any(names_match(pattern, names, kind) for pattern in patterns)
-
+    named = partial(_is_meant, patterns)
     chosen = [site for site in new_weights if named((site.tensor, site.reader.node.name), site.kind)]
     layers = {_place(site.reader)[0]: site for site in chosen if site.kind == "linear"}
     merged: list[ActivationSite] = []
@@ -202,6 +189,10 @@ def _with_included(sites: SiteList, candidates: SiteList, patterns: Sequence[str
         ),
         included,
     )
+
+
+def _is_meant(patterns: Sequence[str], names: Sequence[str], kind: str) -> bool:
+    return any(names_match(pattern, names, kind) for pattern in patterns)
 
 
 def _refuse_unmatched(what: str, patterns: Iterable[str], things: Sequence[tuple[tuple[str, ...], str]]) -> None:
