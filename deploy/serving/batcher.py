@@ -101,6 +101,8 @@ class Batcher:
             length: pad axis 1 to so many tokens; None where nothing is padded.
             timeout: seconds to wait in the queue, where that is less than the server's bound.
 
+        Cancelled while it waits, it leaves the queue and is never run.
+
         Raises:
             RequestFaultError: the queue is full, waiting took too long, or the run failed.
         """
@@ -206,6 +208,8 @@ class Batcher:
             return
         _log.warning("a batch of %d requests failed; each is run alone: %s", len(batch), _first_line(error))
         for waiting in batch:
+            if waiting.answer.done():  # the client went in the meantime
+                continue
             taken_ns = time.perf_counter_ns()
             try:
                 shares, stages = await asyncio.get_running_loop().run_in_executor(

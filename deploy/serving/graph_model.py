@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import itertools
 import time
 
@@ -115,6 +116,9 @@ class GraphModel:
             ran = await self.run(request.inputs, rows=rows, timeout=request.timeout)
         except RequestFaultError as error:
             self.statistics.refused(error.fault.reason, time.perf_counter_ns() - start)
+            raise
+        except asyncio.CancelledError:
+            self.statistics.refused("CANCELED", time.perf_counter_ns() - start)
             raise
         total = time.perf_counter_ns() - start
         self.statistics.answered(rows=rows, total_ns=total, queue_ns=ran.queue_ns, stages=ran.stages)

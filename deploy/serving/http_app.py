@@ -101,7 +101,8 @@ class HttpApp:
     async def _infer(self, request: HttpRequest, name: str, version: str) -> _Answer:
         self._state.repository.find(name, version)  # before a body is read for nothing
         body = await request.body(self._state.settings)
-        answer = await self._state.infer(name, version, read_request(body, request.header(_HEADER_LENGTH)))
+        asked = read_request(body, request.header(_HEADER_LENGTH))
+        answer = await request.while_connected(self._state.infer(name, version, asked))
         body, head_size = write_answer(answer)
         if head_size is None:
             return 200, [_JSON], body

@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import asyncio
 import zlib
-from collections.abc import Awaitable, Callable, MutableMapping
-from typing import Any
+from collections.abc import Awaitable, Callable, Coroutine, MutableMapping
+from typing import Any, TypeVar
 
 from deploy.serving.faults import Fault, RequestFaultError, invalid
 from deploy.serving.server_settings import ServerSettings
 
 Message = MutableMapping[str, Any]
 Receive = Callable[[], Awaitable[Message]]
+_Result = TypeVar("_Result")
 _INLINE_BYTES = 1 << 16
 """Larger bodies are decompressed in a thread, so that the event loop goes on."""
 
@@ -70,6 +71,35 @@ class HttpRequest:
         if len(body) <= _INLINE_BYTES:
             return _decompressed(body, cap)
         return await asyncio.get_running_loop().run_in_executor(None, _decompressed, body, cap)
+
+    async def while_connected(self, work: Coroutine[Any, Any, _Result]) -> _Result:
+        """The result of work that nobody else waits for; it is cancelled when the client closes the connection.
+
+        The body must have been read.
+
+        Raises:
+            ClientGoneError: the connection was closed before the work was done.
+        """
+        task = asyncio.current_task()
+        assert task is not None
+        is_gone = False
+
+        async def watch() -> None:
+            nonlocal is_gone
+            while (await self._receive())["type"] != "http.disconnect":
+                pass
+            is_gone = True
+            task.cancel()
+
+        watching = asyncio.create_task(watch())
+        try:
+            return await work
+        except asyncio.CancelledError:
+            if is_gone and not task.uncancel():  # not the end of the server
+                raise ClientGoneError from None
+            raise
+        finally:
+            watching.cancel()
 
     async def _received(self, cap: int) -> bytes:
         chunks: list[bytes] = []

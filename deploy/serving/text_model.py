@@ -63,6 +63,9 @@ class TextModel:
         except RequestFaultError as error:
             self.statistics.refused(error.fault.reason, time.perf_counter_ns() - start)
             raise
+        except asyncio.CancelledError:
+            self.statistics.refused("CANCELED", time.perf_counter_ns() - start)
+            raise
         ran = time.perf_counter_ns()
         outputs = self._answer(np.stack(features))
         done = time.perf_counter_ns()

@@ -8,7 +8,7 @@ import re
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -108,6 +108,14 @@ def running(folder: Path, *options: str, log: Path) -> Iterator[Server]:
     finally:
         server.process.kill()
         server.process.wait()
+
+
+def wait_until(condition: Callable[[], bool], seconds: float = 20) -> None:
+    """Ask again and again."""
+    deadline = time.monotonic() + seconds
+    while not condition():
+        assert time.monotonic() < deadline, "waited too long"
+        time.sleep(0.02)
 
 
 def json_of(body: bytes, headers: dict[str, str]) -> Any:

@@ -179,6 +179,26 @@ def test_a_request_that_is_given_up_leaves_the_queue() -> None:
     run(story)
 
 
+def test_a_request_that_is_given_up_while_its_batch_fails_is_not_run_again() -> None:
+    async def story() -> None:
+        model = Doubler()
+        async with batching(model) as batcher:
+            first = await hold(model, batcher)
+            kept, gone, _ = others = [ask(batcher, value) for value in (1, 2, POISON)]
+            await asyncio.sleep(0.02)
+            model.free.set()
+            await first
+            model.free.clear()
+            await asyncio.sleep(0.02)  # the batch of three runs
+            gone.cancel()
+            model.free.set()
+            await asyncio.gather(*others, return_exceptions=True)
+            assert (await kept).outputs["y"][0, 0] == 2
+            assert model.shapes == [(1, 4), (3, 4), (1, 4), (1, 4)]
+
+    run(story)
+
+
 def test_with_a_delay_an_idle_model_waits_for_a_full_batch_and_no_longer() -> None:
     async def story() -> None:
         model = Doubler()

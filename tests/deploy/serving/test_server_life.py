@@ -11,7 +11,6 @@ import time
 from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
@@ -21,7 +20,7 @@ from typer.testing import CliRunner
 from quietformer.cli import app
 from tests.deploy.encoder_graph import feeds
 from tests.deploy.serving.conformance_cases import INFER, INPUTS, MODEL, OUTPUT, VOCABULARY, infer_body, json_input
-from tests.deploy.serving.served_model import Server, Target, running, start, write_model
+from tests.deploy.serving.served_model import Server, Target, running, start, wait_until, write_model
 
 
 def answers(target: Target) -> bool:
@@ -64,13 +63,6 @@ class Load:
         self._stop.set()
         for thread in self._threads:
             thread.join()
-
-
-def wait_until(condition: Any, seconds: float = 20) -> None:
-    deadline = time.monotonic() + seconds
-    while not condition():
-        assert time.monotonic() < deadline, "waited too long"
-        time.sleep(0.02)
 
 
 def test_sigterm_under_load_costs_no_client_an_error(folder: Path, tmp_path: Path) -> None:
