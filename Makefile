@@ -2,6 +2,8 @@
 # They are also what CI runs. PYTHON chooses the interpreter that .venv is made with (3.11 or newer).
 
 PYTHON ?= python3
+# Test processes side by side, a thread each; WORKERS=0 runs the tests in one, as a debugger wants it.
+WORKERS ?= 2
 VENV := .venv
 BIN := $(VENV)/bin
 INSTALLED := $(VENV)/installed
@@ -17,7 +19,7 @@ gpu-check: $(INSTALLED)
 	$(BIN)/quietformer gpu-check $(ARGS)
 
 test: $(INSTALLED)
-	$(BIN)/pytest $(ARGS)
+	OMP_NUM_THREADS=1 $(BIN)/pytest -n $(WORKERS) --dist loadfile $(ARGS)
 
 lint: $(INSTALLED)
 	$(BIN)/ruff check .
