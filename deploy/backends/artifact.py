@@ -7,6 +7,7 @@ from pathlib import Path
 
 import onnx
 
+from deploy.backends.own_zero_points import separate_zero_points
 from deploy.backends.unsigned_activations import use_unsigned_activations
 from deploy.graphs.graph_info import METADATA_KEY, GraphInfo
 from deploy.graphs.graph_structure import external_files, read_structure
@@ -18,7 +19,7 @@ class CpuArtifact:
     """What a CPU runtime is opened on."""
 
     source: str | bytes
-    """Path of the file, or the bytes of a model whose signed activations became unsigned."""
+    """Path of the file, or the bytes of a model whose signed activations became unsigned or whose weights shared a zero point."""
     weights: tuple[Path, ...]
     """Files beside the graph that hold its weights."""
     is_quantized: bool
@@ -48,7 +49,7 @@ def read_artifact(path: Path) -> CpuArtifact:
     if missing := [file for file in weights if not file.is_file()]:
         raise FileNotFoundError(f"{path} keeps weights in {missing[0].name}, which is not beside it")
     is_quantized = any(node.op_type == "QuantizeLinear" for node in structure.graph.node)
-    is_changed = is_quantized and use_unsigned_activations(structure) > 0
+    is_changed = is_quantized and use_unsigned_activations(structure) + separate_zero_points(structure) > 0
     return CpuArtifact(
         source=structure.SerializeToString() if is_changed else str(path),
         weights=weights,

@@ -182,6 +182,25 @@ def test_lint_passes_the_own_graph_and_fails_it_under_another_profile(workshop: 
     assert "gate failed" in done.stderr
 
 
+def test_lint_writes_its_findings_as_json_and_as_a_page(workshop: Workshop, tmp_path: Path) -> None:
+    files = ("--json", tmp_path / "lint.json", "--html", tmp_path / "lint.html")
+    succeed("lint", workshop.int8, *files)
+    clean = json.loads((tmp_path / "lint.json").read_text())
+    assert clean["findings"] == []
+    assert "No findings for profile tensorrt" in (tmp_path / "lint.html").read_text()
+    assert "lint.json exists" in refuse("lint", workshop.int8, *files)
+    done = invoke("lint", workshop.int8, "--profile", "paper", *files, "--force")
+    assert done.exit_code == 1
+    found = json.loads((tmp_path / "lint.json").read_text())
+    assert found["graph_sha256"] == clean["graph_sha256"]
+    assert len(found["findings"]) == done.stdout.count("QF0")
+    page = (tmp_path / "lint.html").read_text()
+    for finding in found["findings"]:
+        assert finding["rule"] in page
+        assert finding["node"] in page
+        assert str(finding["advice"]) in done.stdout
+
+
 def test_build_makes_an_engine_without_a_gpu(workshop: Workshop, tmp_path: Path) -> None:
     out = tmp_path / "engine"
     told = succeed(

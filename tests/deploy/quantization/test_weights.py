@@ -114,3 +114,24 @@ def test_float16_scales_lose_nothing_of_the_range_and_the_integers_are_theirs(
         assert (scale.astype(np.float64) <= exact * (1 + 2**-10)).all()
     error = np.abs(integers * scale.astype(np.float64) - weight)
     assert (error <= scale.astype(np.float64) * 0.5001).all()
+
+
+@given(WEIGHTS, st.integers(2, 16), st.sampled_from(["minmax", "mse"]), st.sampled_from([None, 0]))
+def test_integers_keep_the_order_of_the_weights_zero_and_half_a_step(
+    weight: np.ndarray, bits: int, method: WeightMethod, axis: int | None
+) -> None:
+    integers, scales = quantize_weight(weight, bits=bits, method=method, axis=axis)
+    rows = [(weight, integers, scales)]
+    if axis == 0:
+        rows = [(weight[row], integers[row], scales[row]) for row in range(len(weight))]
+    for values, whole, scale in rows:
+        assert scale > 0
+        assert np.isfinite(scale)
+        order = np.argsort(values, axis=None)
+        assert (np.diff(whole.ravel()[order].astype(int)) >= 0).all()
+        assert not whole[values == 0].any()
+        qmax = 2 ** (bits - 1) - 1
+        inside = np.abs(values) <= qmax * np.float64(scale)
+        error = np.abs(whole * np.float64(scale) - values)
+        assert (error[inside] <= np.float64(scale) / 2 * (1 + 1e-5)).all()
+        assert (np.abs(whole[~inside].astype(int)) == qmax).all()
