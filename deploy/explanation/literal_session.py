@@ -13,6 +13,7 @@ from typing import Any
 
 import numpy as np
 import onnx
+from onnx.external_data_helper import load_external_data_for_model
 
 from deploy.tasks.task import Infer
 
@@ -42,7 +43,10 @@ def literal_session(model: onnx.ModelProto, *, threads: int | None = None) -> It
         options.intra_op_num_threads = threads
     with tempfile.TemporaryDirectory(prefix="quietformer-") as folder:
         path = Path(folder) / "literal.onnx"
-        onnx.save(model, path, save_as_external_data=model.ByteSize() > _INLINE_BYTES)
+        is_large = model.ByteSize() > _INLINE_BYTES
+        onnx.save(model, path, save_as_external_data=is_large)
+        if is_large:  # saving moved the weights out of the caller's model
+            load_external_data_for_model(model, folder)
         try:
             session: Any = onnxruntime.InferenceSession(path, options, providers=["CPUExecutionProvider"])
         except Exception as error:  # the runtime's exceptions have no public base

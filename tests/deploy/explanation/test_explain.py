@@ -162,3 +162,11 @@ def test_a_cache_of_another_graph_and_a_bad_bound_are_refused(tmp_path: Path) ->
         explain(path, replace(cache, model_sha256="0" * 64), task)
     with pytest.raises(ValueError, match="max_drop is -1; expected a finite loss"):
         explain(path, cache, task, settings=ExplainSettings(max_drop=-1))
+
+
+def test_models_above_the_limit_of_one_file_are_explained_alike(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    expected = _explained(tmp_path, "paper", "f2_0").to_dict()
+    monkeypatch.setattr("deploy.explanation.literal_session._INLINE_BYTES", 1000)
+    assert _explained(tmp_path, "paper", "f2_0").to_dict() == expected
