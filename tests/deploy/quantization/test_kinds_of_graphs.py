@@ -91,7 +91,7 @@ def test_optional_inputs_that_are_left_out_stay_left_out(tmp_path: Path) -> None
     """A Clip without a lower end and a norm without bias."""
     model = foreign_encoder(20, names="kept")
     graph = model.graph
-    graph.initializer.append(numpy_helper.from_array(np.float32(2.0), "upper"))
+    graph.initializer.append(numpy_helper.from_array(np.array(2.0, np.float32), "upper"))
     place = next(place for place, node in enumerate(graph.node) if node.output[0] == "act_0")
     graph.node[place].output[0] = "unclipped"
     graph.node.insert(place + 1, onnx.helper.make_node("Clip", ["unclipped", "", "upper"], ["act_0"], name="clip"))
