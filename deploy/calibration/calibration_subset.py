@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
-from typing import Any, overload
+from typing import Any, Generic, TypeVar, overload
 
 import numpy as np
 from numpy.typing import NDArray
@@ -15,6 +15,31 @@ from deploy.data.image_data import LabelledImage
 from deploy.data.image_encoding import PIXEL_INPUT, ImageEncoder
 
 Batch = dict[str, NDArray[Any]]
+Example = TypeVar("Example")
+
+
+@dataclass(frozen=True, kw_only=True, slots=True, eq=False)
+class DrawnBatches(Sequence[Batch], Generic[Example]):
+    """Batches of texts or images, encoded when they are asked for: memory holds one of them."""
+
+    examples: tuple[Example, ...]
+    encode: Callable[[Sequence[Example]], Batch]
+    batch_size: int
+
+    def __len__(self) -> int:
+        return math.ceil(len(self.examples) / self.batch_size)
+
+    @overload
+    def __getitem__(self, index: int) -> Batch: ...
+
+    @overload
+    def __getitem__(self, index: slice) -> list[Batch]: ...
+
+    def __getitem__(self, index: int | slice) -> Batch | list[Batch]:
+        if isinstance(index, slice):
+            return [self[place] for place in range(*index.indices(len(self)))]
+        start = range(len(self))[index] * self.batch_size
+        return self.encode(self.examples[start : start + self.batch_size])
 
 
 def calibration_batches(
@@ -26,8 +51,8 @@ def calibration_batches(
     seed: int,
     length: int | None = None,
     input_names: Iterable[str] = INPUT_NAMES,
-) -> tuple[list[Batch], list[int]]:
-    """Draw texts without repetition and encode them.
+) -> tuple[DrawnBatches[str], list[int]]:
+    """Draw texts without repetition.
 
     Args:
         texts: to draw from.
@@ -45,13 +70,13 @@ def calibration_batches(
         ValueError: fewer texts than needed, or a size below 1.
     """
     indices = _draw(len(texts), "texts", batches=batches, batch_size=batch_size, seed=seed)
-    rows = encoder.encode([texts[index] for index in indices])
     names = list(input_names)
-    made: list[Batch] = [
-        dict(encoder.feeds(rows[start : start + batch_size], length=length, input_names=names))
-        for start in range(0, len(rows), batch_size)
-    ]
-    return made, indices
+
+    def encode(rows: Sequence[str]) -> Batch:
+        return dict(encoder.feeds(encoder.encode(list(rows)), length=length, input_names=names))
+
+    chosen = tuple(texts[index] for index in indices)
+    return DrawnBatches(examples=chosen, encode=encode, batch_size=batch_size), indices
 
 
 def _draw(available: int, what: str, *, batches: int, batch_size: int, seed: int) -> list[int]:
@@ -63,33 +88,9 @@ def _draw(available: int, what: str, *, batches: int, batch_size: int, seed: int
     return [int(index) for index in np.random.default_rng(seed).permutation(available)[:needed]]
 
 
-@dataclass(frozen=True, kw_only=True, slots=True, eq=False)
-class ImageBatches(Sequence[Batch]):
-    """Batches of images, decoded when they are asked for: memory holds one of them."""
-
-    images: tuple[LabelledImage, ...]
-    encoder: ImageEncoder
-    batch_size: int
-
-    def __len__(self) -> int:
-        return math.ceil(len(self.images) / self.batch_size)
-
-    @overload
-    def __getitem__(self, index: int) -> Batch: ...
-
-    @overload
-    def __getitem__(self, index: slice) -> list[Batch]: ...
-
-    def __getitem__(self, index: int | slice) -> Batch | list[Batch]:
-        if isinstance(index, slice):
-            return [self[place] for place in range(*index.indices(len(self)))]
-        start = range(len(self))[index] * self.batch_size
-        return dict(self.encoder.feeds(self.images[start : start + self.batch_size]))
-
-
 def image_calibration_batches(
     images: Sequence[LabelledImage], encoder: ImageEncoder, *, batches: int = 16, batch_size: int = 16, seed: int
-) -> tuple[ImageBatches, list[int]]:
+) -> tuple[DrawnBatches[LabelledImage], list[int]]:
     """Draw images without repetition.
 
     Args:
@@ -107,7 +108,11 @@ def image_calibration_batches(
     """
     indices = _draw(len(images), "images", batches=batches, batch_size=batch_size, seed=seed)
     chosen = tuple(images[index] for index in indices)
-    return ImageBatches(images=chosen, encoder=encoder, batch_size=batch_size), indices
+
+    def encode(rows: Sequence[LabelledImage]) -> Batch:
+        return dict(encoder.feeds(rows))
+
+    return DrawnBatches(examples=chosen, encode=encode, batch_size=batch_size), indices
 
 
 def random_image_batches(encoder: ImageEncoder, *, batches: int = 16, batch_size: int = 16, seed: int) -> list[Batch]:

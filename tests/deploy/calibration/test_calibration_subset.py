@@ -37,6 +37,27 @@ def test_rows_are_in_the_order_of_the_indices(encoder: TextEncoder) -> None:
         assert row[: len(ids)].tolist() == ids.tolist()
 
 
+def test_texts_are_encoded_batch_by_batch_when_they_are_read(
+    encoder: TextEncoder, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    encoded: list[int] = []
+    encode = TextEncoder.encode
+
+    def counting(self: TextEncoder, texts: list[str]) -> list[np.ndarray]:
+        encoded.append(len(texts))
+        return encode(self, texts)
+
+    monkeypatch.setattr(TextEncoder, "encode", counting)
+    batches, _ = calibration_batches(TEXTS, encoder, batches=4, batch_size=5, seed=3)
+    assert (len(batches), encoded) == (4, [])
+    last, first = batches[-1], batches[0]
+    assert encoded == [5, 5]
+    assert [np.array_equal(last["input_ids"], batch["input_ids"]) for batch in batches[2:]] == [False, True]
+    assert first["input_ids"].shape[0] == 5
+    with pytest.raises(IndexError):
+        batches[4]
+
+
 def test_too_few_texts_are_refused_with_the_numbers(encoder: TextEncoder) -> None:
     with pytest.raises(ValueError, match="100 texts; 16 batches of 16 need 256"):
         calibration_batches(TEXTS, encoder, seed=0)
