@@ -12,6 +12,8 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterator
 
+import onnx
+
 from deploy.graphs.attention_pattern import nodes_before_softmax
 from deploy.graphs.graph_patterns import activation_after, residual_sums
 from deploy.quantization.lint_rules.finding import Finding, Rule, at
@@ -111,6 +113,8 @@ def feeds_a_product(view: QdqView) -> Iterator[Finding]:
         source = view.index.producer(node.input[0]) if is_activation_pair(view.index, node) else None
         if source is not None and view.tensor_of(source) in view.included:
             continue
+        if source is None and _is_included_constant(view, node):
+            continue
         known = explained | (biased if view.index.is_constant(node.output[0]) else set())
         if not any(kind in _PRODUCTS for kind in readers) and not any(use.node.output[0] in known for use in uses):
             what = "pair" if source is not None else "integer constant"
@@ -121,6 +125,13 @@ def feeds_a_product(view: QdqView) -> Iterator[Finding]:
                 f"this {what} feeds {', '.join(sorted(set(readers))) or 'nothing'} and no matrix product",
                 advice="remove it",
             )
+
+
+def _is_included_constant(view: QdqView, dequantizer: onnx.NodeProto) -> bool:
+    """Whether the reader of an integer constant was asked for: a table's ``Gather`` stands before the node, all others behind it."""
+    gather = view.index.producer(dequantizer.input[0])
+    readers = [use.node for use in view.index.uses(dequantizer.output[0])]
+    return any(node.name in view.included for node in ([gather] if gather is not None else readers) if node.name)
 
 
 PLACEMENT_RULES: tuple[Rule, ...] = (

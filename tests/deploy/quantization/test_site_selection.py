@@ -14,7 +14,7 @@ from deploy.graphs.profiles import PROFILES, profile_named
 from deploy.graphs.site_choice import SiteChoice, literal_pattern, names_match
 from deploy.quantization.lint import lint
 from deploy.quantization.quantize import quantize
-from deploy.quantization.site_selection import RecordedChoice, select_sites
+from deploy.quantization.site_selection import CHOICE_KEY, RecordedChoice, select_sites
 from tests.deploy.calibrated import calibrated, run_literally
 from tests.deploy.encoder_graph import EncoderRecipe, encoder, feeds
 
@@ -82,6 +82,33 @@ def test_heads_small_layers_tensors_and_tables_can_be_included(tmp_path: Path) -
     recorded = RecordedChoice.read(onnx.load(tmp_path / "q.onnx"))
     assert "score_0" in recorded.included
     assert np.isfinite(run_literally(tmp_path / "q.onnx", feeds())["logits"]).all()
+
+
+@pytest.mark.parametrize("profile", ["tensorrt", "ort"])
+def test_an_embedding_table_in_integers_is_dequantized_after_its_rows_are_gathered(
+    tmp_path: Path, profile: str
+) -> None:
+    path, cache = calibrated(tmp_path)
+    for name, include in (("without", ()), ("with", ("kind:embedding",))):
+        quantize(path, cache, tmp_path / f"{name}.onnx", profile=profile, choice=SiteChoice(include=include))
+    model = onnx.load(tmp_path / "with.onnx")
+    stored = {tensor.name: tensor for tensor in model.graph.initializer}
+    gathers = [node for node in model.graph.node if node.op_type == "Gather" and "table" in node.input[0]]
+    readers = {node.input[0]: node.op_type for node in model.graph.node}
+    assert len(gathers) == 3
+    for gather in gathers:
+        assert stored[gather.input[0]].data_type == onnx.TensorProto.INT8
+        assert readers[gather.output[0]] == "DequantizeLinear"
+    assert lint(tmp_path / "with.onnx", profile) == []
+    not_asked = onnx.load(tmp_path / "with.onnx")
+    kept = [entry for entry in not_asked.metadata_props if entry.key != CHOICE_KEY]
+    del not_asked.metadata_props[:]
+    not_asked.metadata_props.extend(kept)
+    onnx.save(not_asked, tmp_path / "not-asked.onnx")
+    assert [found.rule for found in lint(tmp_path / "not-asked.onnx", profile)] == ["QF011"] * 3
+    without = run_literally(tmp_path / "without.onnx", feeds())["hidden"]
+    error = run_literally(tmp_path / "with.onnx", feeds())["hidden"] - without
+    assert 0 < np.sqrt(np.mean(error**2)) < 0.06 * np.sqrt(np.mean(without**2))
 
 
 def test_what_is_included_and_excluded_stays_float() -> None:
