@@ -1,8 +1,9 @@
-"""What the benchmarks of serving share: clients in a process of their own that ask without a pause, and our server to ask."""
+"""What the benchmarks of serving share: clients in a process of their own that ask without a pause, our server to ask, processor time."""
 
 from __future__ import annotations
 
 import asyncio
+import os
 import re
 import subprocess
 import sys
@@ -77,3 +78,19 @@ def start_server(graph: Path, log: Path, options: list[str]) -> tuple[subprocess
             raise SystemExit(log.read_text())
         time.sleep(0.05)
     return process, int(found[1])
+
+
+def cpu_seconds(pid: int) -> float:
+    """Processor time so far of a process and of those that it started and that still run."""
+    parents, times = {}, {}
+    for folder in Path("/proc").glob("[0-9]*"):
+        try:
+            fields = (folder / "stat").read_text().rpartition(")")[2].split()
+        except OSError:  # it has ended
+            continue
+        parents[int(folder.name)] = int(fields[1])
+        times[int(folder.name)] = (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+    family = {pid}
+    while more := {child for child, parent in parents.items() if parent in family} - family:
+        family |= more
+    return sum(times.get(member, 0.0) for member in family)

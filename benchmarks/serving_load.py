@@ -15,7 +15,6 @@ from __future__ import annotations
 import argparse
 import json
 import multiprocessing
-import os
 import re
 import signal
 import statistics
@@ -28,7 +27,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from serving_clients import NAME, Job, clients_process, start_server
+from serving_clients import NAME, Job, clients_process, cpu_seconds, start_server
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
 
@@ -89,12 +88,6 @@ def batches_of(port: int) -> dict[int, int]:
     with urllib.request.urlopen(f"http://127.0.0.1:{port}/v2/models/{NAME}/stats") as answer:
         (found,) = json.loads(answer.read())["model_stats"]
     return {entry["batch_size"]: entry["compute_infer"]["count"] for entry in found["batch_stats"]}
-
-
-def cpu_seconds(pid: int) -> float:
-    """Processor time of a process so far."""
-    fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
-    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
 
 
 def resident_mib(pid: int) -> float:

@@ -1,6 +1,6 @@
 """MLServer with adaptive batching: ``python serve_mlserver.py GRAPH PORT``.
 
-In one process: the workers of 1.7.1 do not start with uvloop 0.23.0.
+In one process: its workers would be a further copy of the session, and what they compute passes through a queue between processes.
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ import asyncio
 import sys
 from pathlib import Path
 
-from embedder import Embedder
+from embedder import MAX_BATCH, MAX_WAIT, Embedder
 from mlserver import MLModel, MLServer, ModelSettings, Settings
 from mlserver.codecs import NumpyCodec, StringCodec
 from mlserver.settings import ModelParameters
@@ -38,7 +38,7 @@ async def main() -> None:
         access_log=False, parallel_workers=0, use_structured_logging=False,
     )  # fmt: skip
     model = ModelSettings(
-        name="rival", implementation=EmbeddingRuntime, max_batch_size=16, max_batch_time=0.005,
+        name="rival", implementation=EmbeddingRuntime, max_batch_size=MAX_BATCH, max_batch_time=MAX_WAIT,
         parameters=ModelParameters(uri=sys.argv[1]),
     )  # fmt: skip
     server = MLServer(settings)

@@ -88,6 +88,8 @@ async def _serve(model: ModelSettings, settings: ServerSettings, version: str, t
         if settings.grpc_port is not None:
             grpc_server, grpc_port = await _start_grpc(state)
             grpc_note = f" and grpc {settings.url_host}:{grpc_port}"
+        addresses = f"http://{settings.url_host}:{listener.getsockname()[1]}{grpc_note}"
+        tell(f"loading {model.path}; requests are answered with 503 until it is ready")
         loading = asyncio.create_task(repository.load())
         stopping = asyncio.create_task(stop.wait())
         await asyncio.wait({loading, stopping}, return_when=asyncio.FIRST_COMPLETED)
@@ -95,7 +97,7 @@ async def _serve(model: ModelSettings, settings: ServerSettings, version: str, t
             await loading
             for note in repository.notes:
                 tell(note)
-            tell(f"ready: http://{settings.url_host}:{listener.getsockname()[1]}{grpc_note}")
+            tell(f"ready: {addresses}")
             await stopping
             state.is_draining = True
             await _drain(state, hurry, tell)
