@@ -64,7 +64,9 @@ class TextEncoder:
 
     def encode(self, texts: Iterable[str]) -> list[TokenRow]:
         """Ids of each text with special tokens, at most ``max_length`` of them, as (tokens,) arrays."""
-        encodings = self._tokenizer.encode_batch(list(texts))
+        found = list(texts)
+        # A batch is handed to other threads, which one text does not need.
+        encodings = self._tokenizer.encode_batch(found) if len(found) != 1 else [self._tokenizer.encode(found[0])]
         return [np.asarray(encoding.ids, dtype=np.int64) for encoding in encodings]
 
     def encode_document(self, text: str) -> TokenRow:

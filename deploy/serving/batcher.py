@@ -1,7 +1,8 @@
 """Dynamic batching: requests that arrive while the model is busy run together next.
 
-A request that finds the model idle starts at once. The queue is bounded, waiting in it is bounded, and a batch that
-fails is run again request by request, so that only the one at fault fails.
+A request that finds the model idle starts at once. A model that has just run waits up to a twentieth of that run's time
+for those whom it answered, so that they share the next run with those who waited. The queue is bounded, waiting in it is
+bounded, and a batch that fails is run again request by request, so that only the one at fault fails.
 """
 
 from __future__ import annotations
@@ -9,7 +10,6 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-from collections import deque
 from collections.abc import Hashable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
@@ -18,11 +18,15 @@ import numpy as np
 
 from deploy.backends.base import Feeds
 from deploy.serving.batch_assembly import join, split
+from deploy.serving.batch_queue import BatchQueue, Ran, Waiting
 from deploy.serving.faults import Fault, RequestFaultError
 from deploy.serving.inference_statistics import InferenceStatistics, Stages
 from deploy.tasks.task import Infer
 
 _log = logging.getLogger(__name__)
+
+SETTLING = 0.05
+"""Of a run's time: how long the next one waits at most for requests of those whom it answered."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -37,27 +41,6 @@ class BatchingSettings:
     """Seconds that a request may wait before it is refused."""
     queue_delay: float = 0.0
     """Seconds that an idle model waits for a batch to fill; 0 starts at once."""
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Ran:
-    """A request's share of a run."""
-
-    outputs: dict[str, np.ndarray]
-    queue_ns: int
-    stages: Stages
-
-
-@dataclass(eq=False, kw_only=True, slots=True)
-class _Waiting:
-    inputs: Feeds
-    rows: int
-    kind: Hashable
-    length: int | None
-    arrived_ns: int
-    answer: asyncio.Future[Ran]
-    timer: asyncio.TimerHandle
-    queued: bool = True
 
 
 class Batcher:
@@ -84,8 +67,7 @@ class Batcher:
         self._fills = fills
         self._length_axes = length_axes
         self._statistics = statistics
-        self._queue: deque[_Waiting] = deque()
-        self._arrival = asyncio.Event()
+        self._queue = BatchQueue(max_rows=settings.max_rows, max_size=settings.max_queue_size, statistics=statistics)
         self._threads = ThreadPoolExecutor(len(instances), thread_name_prefix="inference")
         self._workers = [asyncio.create_task(self._work(instance)) for instance in instances]
 
@@ -106,44 +88,18 @@ class Batcher:
         Raises:
             RequestFaultError: the queue is full, waiting took too long, or the run failed.
         """
-        if len(self._queue) >= self._settings.max_queue_size:
-            raise RequestFaultError(
-                Fault.UNAVAILABLE, f"exceeds maximum queue size of {self._settings.max_queue_size} requests"
-            )
-        loop = asyncio.get_running_loop()
         allowed = self._settings.queue_timeout if timeout is None else min(timeout, self._settings.queue_timeout)
-        answer: asyncio.Future[Ran] = loop.create_future()
-        timer = loop.call_later(allowed, _expire, answer)
-        waiting = _Waiting(
-            inputs=inputs, rows=rows, kind=kind, length=length,
-            arrived_ns=time.perf_counter_ns(), answer=answer, timer=timer,
-        )  # fmt: skip
-        self._queue.append(waiting)
-        self._statistics.pending += 1
-        answer.add_done_callback(lambda _: self._forget(waiting))
-        self._arrival.set()
-        return await answer
-
-    def _forget(self, waiting: _Waiting) -> None:
-        """Take a request that was refused or given up while it waited out of the queue."""
-        waiting.timer.cancel()
-        if waiting.queued:
-            self._leave_queue(waiting)
-            self._queue.remove(waiting)
-
-    def _leave_queue(self, waiting: _Waiting) -> None:
-        waiting.queued = False
-        self._statistics.pending -= 1
+        return await self._queue.put(inputs, rows=rows, kind=kind, length=length, seconds=allowed).answer
 
     async def _work(self, instance: Infer) -> None:
         loop = asyncio.get_running_loop()
+        settled_ns = expected = 0
         while True:
-            while not self._queue:
-                self._arrival.clear()
-                await self._arrival.wait()
+            await self._settle(settled_ns, expected)
+            await self._queue.arrival()
             if self._settings.queue_delay:
                 await self._fill()
-            if not (batch := self._take()):
+            if not (batch := self._queue.take()):
                 continue
             taken_ns = time.perf_counter_ns()
             try:
@@ -152,41 +108,25 @@ class Batcher:
                 await self._run_singly(instance, batch, error)
                 continue
             self._deliver(batch, shares, stages, taken_ns)
+            ended_ns = time.perf_counter_ns()
+            settled_ns = ended_ns + int(SETTLING * (ended_ns - taken_ns))
+            expected = self._queue.rows + sum(waiting.rows for waiting in batch)
+
+    async def _settle(self, until_ns: int, expected: int) -> None:
+        """Let those who were just answered, and ask again, join those who waited meanwhile.
+
+        Without it clients fall into two groups that never meet, of 15 and 1 as easily as of 8 and 8, each waiting for the
+        other's run.
+        """
+        await self._queue.wait(until_ns, lambda: self._queue.is_batch_full or self._queue.rows >= expected)
 
     async def _fill(self) -> None:
         """Wait for more requests until the batch is full or the first one has waited for the delay."""
-        while self._queue:
-            first = self._queue[0]
-            left = self._settings.queue_delay - (time.perf_counter_ns() - first.arrived_ns) / 1e9
-            same = sum(waiting.rows for waiting in self._queue if waiting.kind == first.kind)
-            if left <= 0 or same >= self._settings.max_rows:
-                return
-            self._arrival.clear()
-            try:
-                await asyncio.wait_for(self._arrival.wait(), left)
-            except TimeoutError:
-                return
+        first = next(iter(self._queue))
+        until_ns = first.arrived_ns + int(self._settings.queue_delay * 1e9)
+        await self._queue.wait(until_ns, lambda: not self._queue or self._queue.is_batch_full)
 
-    def _take(self) -> list[_Waiting]:
-        """The first request and those of its kind behind it, as many as fit."""
-        batch: list[_Waiting] = []
-        passed: list[_Waiting] = []
-        rows = 0
-        while self._queue and rows < self._settings.max_rows:
-            waiting = self._queue.popleft()
-            if waiting.answer.done():
-                self._leave_queue(waiting)
-            elif batch and (waiting.kind != batch[0].kind or rows + waiting.rows > self._settings.max_rows):
-                passed.append(waiting)
-            else:
-                waiting.timer.cancel()
-                self._leave_queue(waiting)
-                batch.append(waiting)
-                rows += waiting.rows
-        self._queue.extendleft(reversed(passed))
-        return batch
-
-    def _run(self, instance: Infer, batch: Sequence[_Waiting]) -> tuple[list[dict[str, np.ndarray]], Stages]:
+    def _run(self, instance: Infer, batch: Sequence[Waiting]) -> tuple[list[dict[str, np.ndarray]], Stages]:
         """In a thread of the pool."""
         start = time.perf_counter_ns()
         length = batch[0].length
@@ -199,7 +139,7 @@ class Batcher:
         done = time.perf_counter_ns()
         return shares, Stages(compute_input=joined - start, compute_infer=ran - joined, compute_output=done - ran)
 
-    async def _run_singly(self, instance: Infer, batch: Sequence[_Waiting], error: Exception) -> None:
+    async def _run_singly(self, instance: Infer, batch: Sequence[Waiting], error: Exception) -> None:
         if len(batch) == 1:
             _log.error("a run failed", exc_info=error)
             if not batch[0].answer.done():
@@ -221,7 +161,7 @@ class Batcher:
                 self._deliver([waiting], shares, stages, taken_ns)
 
     def _deliver(
-        self, batch: Sequence[_Waiting], shares: list[dict[str, np.ndarray]], stages: Stages, taken_ns: int
+        self, batch: Sequence[Waiting], shares: list[dict[str, np.ndarray]], stages: Stages, taken_ns: int
     ) -> None:
         self._statistics.ran(sum(waiting.rows for waiting in batch), stages)
         for waiting, outputs in zip(batch, shares, strict=True):
@@ -234,15 +174,10 @@ class Batcher:
         for worker in self._workers:
             worker.cancel()
         await asyncio.gather(*self._workers, return_exceptions=True)
-        for waiting in list(self._queue):
+        for waiting in self._queue:
             if not waiting.answer.done():
                 waiting.answer.set_exception(RequestFaultError(Fault.UNAVAILABLE, "the model is being unloaded"))
         await asyncio.get_running_loop().run_in_executor(None, self._threads.shutdown)
-
-
-def _expire(answer: asyncio.Future[Ran]) -> None:
-    if not answer.done():
-        answer.set_exception(RequestFaultError(Fault.UNAVAILABLE, "request timeout expired in the queue"))
 
 
 def _length(inputs: Feeds) -> int:

@@ -12,7 +12,8 @@ from deploy.backends.base import IDS_NAME, Backend, Feeds
 from deploy.backends.opening import open_backend
 from deploy.serving.artifact_choice import ServedArtifact
 from deploy.serving.batch_assembly import padded_length
-from deploy.serving.batcher import Batcher, BatchingSettings, Ran
+from deploy.serving.batch_queue import Ran
+from deploy.serving.batcher import Batcher, BatchingSettings
 from deploy.serving.faults import RequestFaultError, invalid
 from deploy.serving.inference_messages import InferAnswer, InferRequest
 from deploy.serving.inference_statistics import InferenceStatistics

@@ -89,6 +89,9 @@ class TextModel:
 
     async def _run(self, token_rows: list[TokenRow], timeout: float | None) -> tuple[list[np.ndarray], int]:
         """One vector per text, and the longest wait in the queue; each text is a row of its own in the graph's queue."""
+        if len(token_rows) == 1:
+            vector, queue_ns = await self._run_row(token_rows[0], timeout)
+            return [vector], queue_ns
         runs = [asyncio.create_task(self._run_row(row, timeout)) for row in token_rows]
         try:
             done = await asyncio.gather(*runs)

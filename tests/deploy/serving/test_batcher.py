@@ -9,7 +9,9 @@ from typing import Any
 import numpy as np
 import pytest
 
-from deploy.serving.batcher import Batcher, BatchingSettings, Ran
+from deploy.serving import batcher as batcher_module
+from deploy.serving.batch_queue import Ran
+from deploy.serving.batcher import Batcher, BatchingSettings
 from deploy.serving.faults import Fault, RequestFaultError
 from deploy.serving.inference_statistics import InferenceStatistics
 
@@ -195,6 +197,42 @@ def test_a_request_that_is_given_up_while_its_batch_fails_is_not_run_again() -> 
             await asyncio.gather(*others, return_exceptions=True)
             assert (await kept).outputs["y"][0, 0] == 2
             assert model.shapes == [(1, 4), (3, 4), (1, 4), (1, 4)]
+
+    run(story)
+
+
+def test_clients_that_ask_again_once_answered_join_those_who_waited(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(batcher_module, "SETTLING", 1000.0)  # as long as it takes on a busy machine
+
+    async def story() -> None:
+        model = Doubler()
+
+        async def client(batcher: Batcher) -> None:
+            for _ in range(3):
+                await ask(batcher, 1)
+
+        async with batching(model) as batcher:
+            ahead = await hold(model, batcher)
+            others = [asyncio.create_task(client(batcher)) for _ in range(3)]
+            await asyncio.sleep(0.02)
+            model.free.set()
+            await ahead
+            await asyncio.gather(client(batcher), *others)
+        assert [rows for rows, _ in model.shapes] == [1, 4, 4, 4]
+
+    run(story)
+
+
+def test_nobody_waits_longer_for_clients_that_do_not_come_back() -> None:
+    async def story() -> None:
+        model = Doubler()
+        async with batching(model) as batcher:
+            first = await hold(model, batcher)
+            others = [ask(batcher, value) for value in (1, 2)]
+            model.free.set()
+            await first
+            await asyncio.wait_for(asyncio.gather(*others), 5)
+            assert model.shapes == [(1, 4), (2, 4)]
 
     run(story)
 
