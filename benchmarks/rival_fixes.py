@@ -271,9 +271,13 @@ def main() -> None:
         if not (given.model or given.alone) or not given.calibration or not given.task_data:
             parser.error("stage 'judge' needs --model, --calibration and --task-data")
         judge_rows(given, rows)
+    labels = [row["model"] for row in rows]
+    rows.sort(
+        key=lambda row: (labels.index(row["model"]), row["profile"])
+    )  # rows that were added later, to their model
     if "time" in stages:
         time_rows(given, rows)
-        _save(given.out, rows)
+    _save(given.out, rows)
     print(_table(rows))
 
 
