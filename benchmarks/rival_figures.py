@@ -16,14 +16,14 @@ from deploy.tasks.task import Feeds, Task
 
 BASELINE = "original/float", "onnxruntime"
 _MASK = "attention_mask"
-_BATCH, _ROWS = 16, 32
+_BATCH = 16
 _LARGEST_DB = 200.0
 
 
-def load_batches(file: str) -> list[Feeds]:
-    """The first 32 rows of an ``.npz`` in batches of 16."""
+def load_batches(file: str, *, rows: int) -> list[Feeds]:
+    """The first rows of an ``.npz`` in batches of 16."""
     with np.load(file, allow_pickle=False) as stored:
-        arrays = {name: stored[name][:_ROWS] for name in stored.files}
+        arrays = {name: stored[name][:rows] for name in stored.files}
     total = len(next(iter(arrays.values())))
     return [{name: array[at : at + _BATCH] for name, array in arrays.items()} for at in range(0, total, _BATCH)]
 
@@ -69,7 +69,8 @@ def site_counts(graph: Path) -> dict[str, int]:
     """How many tensors are quantized as the graph runs, and how many matrix products are there with both sides in integers."""
     model = onnx.load(graph, load_external_data=False)
     made = {node.output[0]: node for node in model.graph.node}
-    tensors = {node.input[0] for node in model.graph.node if node.op_type == "QuantizeLinear"}
+    constants = {tensor.name for tensor in model.graph.initializer}
+    tensors = {node.input[0] for node in model.graph.node if node.op_type == "QuantizeLinear"} - constants
     products = [node for node in model.graph.node if node.op_type in ("MatMul", "Gemm", "Conv", "ConvTranspose")]
     integer = sum(all(_is_integer(made, name) for name in node.input[:2]) for node in products)
     return {"tensors": len(tensors), "integer_products": integer, "products": len(products)}

@@ -174,15 +174,19 @@ def modelopt(model: Path, batches: Batches, out: Path, *, operators: list[str] |
 
 
 def ours(
-    model: Path, batches: Batches, out: Path, *, profile: str, weights: str = "minmax", include: tuple[str, ...] = ()
+    model: Path, batches: Batches, out: Path, *, profile: str, weights: str = "minmax", tables: bool = False
 ) -> None:
-    """This project's commands, min-max ranges."""
+    """This project's commands, min-max ranges; with ``tables``, embedding tables in integers where the graph has any."""
     from deploy.calibration.calibrate import calibrate
+    from deploy.graphs.graph_index import GraphIndex
+    from deploy.graphs.graph_patterns import embedding_tables
+    from deploy.graphs.graph_structure import load_graph
     from deploy.graphs.site_choice import SiteChoice
     from deploy.quantization.quantize import quantize
 
+    has_tables = tables and bool(embedding_tables(GraphIndex(load_graph(model).graph)))
+    choice = SiteChoice(include=("kind:embedding",) if has_tables else ())
     cache = calibrate(model, batches, method="minmax", data={"kind": "npz"}, seed=0)
-    choice = SiteChoice(include=include)
     quantize(model, cache, out, profile=profile, weights=weights, choice=choice, force=True)  # type: ignore[arg-type]
 
 
@@ -197,15 +201,14 @@ def fused(model: Path, batches: Batches, out: Path) -> None:
     optimize_model(str(model), model_type="bert", **sizes).save_model_to_file(str(out))
 
 
-_TABLE = ("kind:embedding",)
 _OPERATORS = [*_LINEAR, "Add", "Mul", "Softmax", "LayerNormalization", "Gather"]
 ROWS: dict[str, Row] = {
     "ort-fused": Row(package="onnxruntime", work=fused),
     "quietformer-tensorrt": Row(package="onnxruntime", work=partial(ours, profile="tensorrt")),
     "quietformer-ort": Row(package="onnxruntime", work=partial(ours, profile="ort")),
-    "quietformer-ort-table": Row(package="onnxruntime", work=partial(ours, profile="ort", include=_TABLE)),
+    "quietformer-ort-table": Row(package="onnxruntime", work=partial(ours, profile="ort", tables=True)),
     "quietformer-ort-per-channel": Row(
-        package="onnxruntime", work=partial(ours, profile="ort", weights="per-channel", include=_TABLE)
+        package="onnxruntime", work=partial(ours, profile="ort", weights="per-channel", tables=True)
     ),
     "ort-best": Row(package="onnxruntime", work=ort_best),
     "nncf": Row(package="nncf", work=partial(nncf, smooth=False)),

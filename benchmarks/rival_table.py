@@ -9,7 +9,7 @@ from quietformer.terminal_table import terminal_table
 
 
 def rival_table(record: dict[str, Any]) -> str:
-    """Lines of what was judged so far. Latency in ms, and in brackets how many times faster than ONNX Runtime's float graph."""
+    """Lines of what was judged or timed so far. Latency in ms, and in brackets how many times faster than ONNX Runtime's float graph."""
     rows: dict[str, dict[str, Any]] = record["rows"]
     judged = [one for row in rows.values() for one in row.get("judged", {}).values() if "scores" in one]
     metrics = list(dict.fromkeys(metric for one in judged for metric in one["scores"]))
@@ -41,11 +41,13 @@ def _lines(name: str, row: dict[str, Any], metrics: list[str], shapes: list[str]
     products = f"{row['integer_products']}/{row['products']}"
     facts = [str(row["tensors"]), products, *(str(row.get(key, "")) for key in ("seconds", "peak_mb", "mb"))]
     lines = []
-    for runner, result in row.get("judged", {}).items():
+    for runner in row.get("judged", {}) | row.get("timed", {}):
+        result = row.get("judged", {}).get(runner, {})
         if "skipped" in result:
             lines.append([name, f"{runner}: {result['skipped']}", *([""] * (width - 2))])
             continue
-        scores = [f"{result['scores'][metric]:.4f}" if metric in result["scores"] else "" for metric in metrics]
+        known = result.get("scores", {})
+        scores = [f"{known[metric]:.4f}" if metric in known else "" for metric in metrics]
         timed = row.get("timed", {}).get(runner, {})
         times = [
             f"{timed[shape]['ms']:.1f} ({timed[shape]['times']:.2f})" if "ms" in timed.get(shape, {}) else ""

@@ -100,6 +100,7 @@ def main() -> None:
     parser.add_argument("--model", default="minilm")
     parser.add_argument("--data", default="calibration_data/sample.txt", help="texts or images, never the task's")
     parser.add_argument("--samples", type=int, default=128, help="to calibrate on")
+    parser.add_argument("--fidelity-rows", type=int, default=32, help="that fidelity is judged on; never those samples")
     parser.add_argument("--retrofitted", type=Path, help="float graph of the retrofitted model, exported")
     parser.add_argument("--task-data", help="scored sentence pairs: also judge by STS")
     parser.add_argument("--limit", type=int, default=200, help="first so many pairs")
@@ -148,7 +149,7 @@ def quantize_rows(run: Run) -> None:
 
 def judge_rows(run: Run) -> None:
     """Scores of every row on every runtime."""
-    batches = load_batches(run.subject.held_out)
+    batches = load_batches(run.subject.held_out, rows=run.given.fidelity_rows)
     references: dict[str, Any] = {}
     graph = Path(run.subject.floats["original"])
     task = None
