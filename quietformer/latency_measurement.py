@@ -4,18 +4,22 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from contextlib import ExitStack
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
+from deploy.backends.cuda_devices import cuda_devices
 from deploy.backends.engine_inspection import EngineInspection
 from deploy.backends.opening import ENGINE_BACKENDS, open_backend, require_devices
 from deploy.backends.tensorrt_gpu import TensorRtBackend
 from deploy.measuring.bench import Candidate, bench
 from deploy.measuring.bench_report import BenchReport
 from deploy.measuring.engine_bench import Device, EngineCandidate, bench_engines
+from deploy.measuring.gpu_clocks import ClockWatch, watched_clocks
 from deploy.measuring.interleaving import Schedule
 from deploy.tasks.task import Feeds
 from quietformer.progress import Job
+
+_CUDA_GRAPHS = "onnxruntime-cuda"
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -62,6 +66,7 @@ def measure_latency(
         if threads is not None:
             raise ValueError(f"threads has no effect on backend '{backends.pop()}': it computes on the GPU")
         return _measure_engines(parts, batches, Schedule.of(repeats=repeats, seconds=seconds), job=job)
+    gpu = cuda_devices()[0][0] if _CUDA_GRAPHS in backends else None
     reports = []
     with ExitStack() as stack:
         opened = [stack.enter_context(open_backend(part.backend, part.artifact, threads=threads)) for part in parts]
@@ -72,7 +77,9 @@ def measure_latency(
         for feeds in batches:
             for backend in opened:
                 backend.fix_shapes(feeds)
-            reports.append(bench(candidates, feeds, repeats=repeats, seconds=seconds, progress=job.tell))
+            with watched_clocks(gpu) as watch:
+                report = bench(candidates, feeds, repeats=repeats, seconds=seconds, progress=job.tell)
+            reports.append(_with_clocks(report if gpu is None else replace(report, gpu=gpu.facts()), watch))
     return reports
 
 
@@ -87,11 +94,19 @@ def _measure_engines(
             for part, engine in zip(parts, engines, strict=True)
         ]
         device = Device(capability=engines[0].capability, facts=engines[0].device_facts())
-        return [
-            report
-            for feeds in batches
-            for report in bench_engines(candidates, feeds, device, schedule=schedule, progress=job.tell)
-        ]
+        reports: list[BenchReport] = []
+        for feeds in batches:
+            with watched_clocks(cuda_devices()[0][0]) as watch:
+                measured = bench_engines(candidates, feeds, device, schedule=schedule, progress=job.tell)
+            reports += [_with_clocks(report, watch) for report in measured]
+        return reports
+
+
+def _with_clocks(report: BenchReport, watch: ClockWatch) -> BenchReport:
+    clocks = watch.clocks
+    if clocks is None:
+        return report
+    return replace(report, clocks=clocks, warnings=(*report.warnings, *clocks.warnings()))
 
 
 def _products(engine: TensorRtBackend) -> dict[str, int] | None:

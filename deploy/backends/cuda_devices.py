@@ -11,6 +11,7 @@ from typing import Any
 
 _DRIVER_LIBRARIES = ("libcuda.so.1", "nvcuda.dll")
 _NAME_BYTES = 128
+_PCI_BYTES = 16
 _MAJOR, _MINOR = 75, 76
 """CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR and _MINOR of the driver's interface."""
 
@@ -25,6 +26,12 @@ class CudaDevice:
     memory_bytes: int
     driver: str
     """Newest CUDA version that the driver speaks, for example ``13.0``."""
+    pci: str = ""
+    """Its place, by which NVIDIA's tools know it too, for example ``0000:65:00.0``."""
+
+    def facts(self) -> dict[str, str]:
+        """Name and driver, for a report."""
+        return {"device": f"{self.name}, SM {self.compute_capability}", "driver": f"CUDA {self.driver}"}
 
 
 def cuda_devices() -> tuple[list[CudaDevice], str]:
@@ -60,9 +67,12 @@ def _describe(driver: Any, index: int) -> CudaDevice:
     driver.cuDeviceGetAttribute(ctypes.byref(minor), _MINOR, handle)
     driver.cuDeviceTotalMem_v2(ctypes.byref(memory), handle)
     driver.cuDriverGetVersion(ctypes.byref(version))
+    place = ctypes.create_string_buffer(_PCI_BYTES)
+    driver.cuDeviceGetPCIBusId(place, _PCI_BYTES, handle)
     return CudaDevice(
         name=name.value.decode(errors="replace"),
         compute_capability=f"{major.value}.{minor.value}",
         memory_bytes=memory.value,
         driver=f"{version.value // 1000}.{version.value % 1000 // 10}",
+        pci=place.value.decode(errors="replace"),
     )

@@ -31,6 +31,7 @@ from deploy.graphs.graph_structure import read_structure, stored_bytes
 from deploy.graphs.model_hash import model_sha256
 from deploy.graphs.shapes import Shapes
 from deploy.graphs.tensor_types import has_float8
+from deploy.quantization.site_selection import RecordedChoice
 
 NOT_RUN = "built, not run: speed and accuracy on the device need an NVIDIA GPU"
 
@@ -108,6 +109,7 @@ def build_engine(
         temporary.write_bytes(memoryview(built.plan))
     copy_companions(model_path, out_dir)
     contents = graph_contents(structure)
+    decision = RecordedChoice.read(structure).decision
     is_ours = any(entry.key == METADATA_KEY for entry in structure.metadata_props)
     report = EngineReport(
         format=FORMAT,
@@ -131,6 +133,7 @@ def build_engine(
         eight_bit_share=round(contents.eight_bit_share, 4),
         products=contents.products,
         layers=built.layers,
+        switch_decision=decision.to_dict() if decision is not None else None,
         engine=ENGINE_FILE,
         engine_sha256=sha256_file(out_dir / ENGINE_FILE),
         engine_bytes=(out_dir / ENGINE_FILE).stat().st_size,

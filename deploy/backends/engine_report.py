@@ -7,9 +7,11 @@ from dataclasses import asdict, dataclass, fields
 from pathlib import Path
 from typing import Any, Self
 
+from pydantic import TypeAdapter, ValidationError
+
 ENGINE_FILE = "model.engine"
 REPORT_FILE = "engine.json"
-FORMAT = 3
+FORMAT = 4
 """Of ``engine.json``; raised whenever a field changes its meaning."""
 
 
@@ -56,6 +58,8 @@ class EngineReport:
     """Matrix products of the graph by the types of their operands; what ran is read from the engine on a device."""
     layers: dict[str, int]
     """Layers of the parsed network by the type of what they make."""
+    switch_decision: dict[str, Any] | None
+    """How the graph's switches that were ``auto`` were decided: :class:`deploy.quantization.switch_decision.SwitchDecision`."""
     engine: str
     """File name of the engine, beside the report."""
     engine_sha256: str
@@ -103,4 +107,22 @@ class EngineReport:
         names = [entry.name for entry in fields(cls)]
         if odd := sorted(set(names) ^ set(values)):
             raise ValueError(f"{path} is damaged: '{odd[0]}' is {'missing' if odd[0] in names else 'unknown'}")
-        return cls(**values)
+        try:
+            report = TypeAdapter(cls).validate_python(values)
+        except ValidationError as error:
+            first = error.errors()[0]
+            place = ".".join(map(str, first["loc"]))
+            raise ValueError(f"{path} is damaged: '{place}': {first['msg'].lower()}") from error
+        report._check(path)
+        return report
+
+    def _check(self, path: Path) -> None:
+        """Refuse facts that contradict one another."""
+        if Path(self.engine).name != self.engine:
+            raise ValueError(f"{path} is damaged: engine '{self.engine}' is no name of a file beside it")
+        for name, bounds in self.profile.items():
+            ranks = {len(self.inputs.get(name, ())), *map(len, bounds.values())}
+            if set(bounds) != {"min", "opt", "max"} or len(ranks) > 1:
+                raise ValueError(
+                    f"{path} is damaged: profile of '{name}' has not one size per axis for min, opt and max"
+                )

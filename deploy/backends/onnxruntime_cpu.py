@@ -9,6 +9,8 @@ import numpy as np
 
 from deploy.backends.artifact import read_artifact
 from deploy.backends.base import Backend, Feeds
+from deploy.backends.engine_contents import graph_contents
+from deploy.graphs.graph_structure import read_structure
 
 try:
     import onnxruntime
@@ -66,9 +68,10 @@ class OnnxRuntimeBackend(Backend):
             raise ValueError(f"ONNX Runtime does not accept {path}: {_first_line(error)}") from error
         if self._session.get_providers()[0] != provider:
             raise ValueError(f"ONNX Runtime fell back from {provider} to {self._session.get_providers()[0]}")
-        self.precision = "int8 + float32" if artifact.is_quantized else "float32"
+        floats = "float32" if device == "cpu" else _float_type(path)  # the CPU's kernels widen float16
+        self.precision = f"int8 + {floats}" if artifact.is_quantized else floats
         if artifact.is_float8:
-            self.precision = "float8 grid in float32"
+            self.precision = f"float8 grid in {floats}"
         inputs = self._session.get_inputs()
         if odd := [value for value in inputs if value.type not in _TYPES]:
             raise ValueError(f"{path}: input '{odd[0].name}' is {odd[0].type}; expected one of {', '.join(_TYPES)}")
@@ -94,6 +97,12 @@ class OnnxRuntimeBackend(Backend):
     def close(self) -> None:
         """Free the session."""
         self._session = None
+
+
+def _float_type(path: Path) -> str:
+    """What most of a graph's products are in that are not in 8 bits; float32 where there are none."""
+    kinds = graph_contents(read_structure(path)).precision.split(" + ")
+    return kinds[-1] if kinds[-1].startswith(("float16", "float32", "bfloat16")) else "float32"
 
 
 def _first_line(error: Exception) -> str:

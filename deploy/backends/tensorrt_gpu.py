@@ -149,10 +149,7 @@ class TensorRtBackend(Backend):
 
     def device_facts(self) -> dict[str, str]:
         """GPU and driver, for a report."""
-        return {
-            "device": f"{self._device.name}, SM {self._device.compute_capability}",
-            "driver": f"CUDA {self._device.driver}",
-        }
+        return self._device.facts()
 
     def inspect(self) -> EngineInspection:
         """Layers of the engine, and in which type its matrix products run.

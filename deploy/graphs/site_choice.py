@@ -6,7 +6,7 @@ metadata of a quantized graph, which ``lint`` reads.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from fnmatch import fnmatchcase
 from typing import Any, Literal, Self, get_args
@@ -14,7 +14,7 @@ from typing import Any, Literal, Self, get_args
 from deploy.graphs.profiles import KINDS, Profile, Switch
 
 Wish = Literal["profile", "off", "on", "auto"]
-"""A switch as a person sets it: ``profile`` leaves it to the profile, ``auto`` is decided by timing engines."""
+"""A switch as a person sets it: ``profile`` leaves it to the profile, ``auto`` is decided by timing what they make."""
 
 KIND_PREFIX = "kind:"
 """Of a pattern that names kinds of tensors and weights (:data:`deploy.graphs.profiles.KINDS`) in place of names."""
@@ -51,6 +51,15 @@ class SiteChoice:
             if wanted != pattern and not any(fnmatchcase(kind, wanted) for kind in KINDS):
                 raise ValueError(f"'{pattern}' names no kind; kinds are {', '.join(KINDS)}")
 
+    @property
+    def open_switches(self) -> tuple[str, ...]:
+        """Switches that are ``auto``."""
+        return tuple(name for name in _SWITCHES if getattr(self, name) == "auto")
+
+    def decided(self, switches: Mapping[str, Switch]) -> SiteChoice:
+        """The choice with switches set."""
+        return replace(self, **switches)  # type: ignore[arg-type]  # names of switches
+
     def applied_to(self, profile: Profile) -> Profile:
         """The profile with these switches.
 
@@ -61,9 +70,7 @@ class SiteChoice:
         for name in _SWITCHES:
             value: Wish = getattr(self, name)
             if value == "auto":
-                raise ValueError(
-                    f"{name} is 'auto': which is faster only timing both engines on the GPU decides; give off or on"
-                )
+                raise ValueError(f"{name} is 'auto', which takes timing on a device; give off or on here")
             if value != "profile":
                 switches[name] = value
         return replace(profile, **switches)  # type: ignore[arg-type]  # names of switches, checked above

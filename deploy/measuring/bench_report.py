@@ -6,6 +6,7 @@ from dataclasses import asdict, dataclass, field
 from typing import Any
 
 from deploy.machine import MachineFacts
+from deploy.measuring.gpu_clocks import GpuClocks
 from deploy.measuring.latency_statistics import LatencySummary, SpeedUp
 
 HOST_METHOD = "interleaved rounds; host time of one synchronous call, nothing enqueued ahead, no tokenization"
@@ -70,7 +71,9 @@ class BenchReport:
     verdicts: tuple[str, ...] = ()
     """Of engines, in words: whether fewer bits are worth it on this GPU."""
     gpu: dict[str, str] = field(default_factory=dict)
-    """Of engines: device, driver, clocks."""
+    """Where a GPU took part: device and driver."""
+    clocks: GpuClocks | None = None
+    """Of that GPU meanwhile; None where its driver's tool tells nothing."""
 
     @property
     def title(self) -> str:

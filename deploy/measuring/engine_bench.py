@@ -74,7 +74,7 @@ class Device:
     capability: str
     """Compute capability, such as ``8.9``."""
     facts: dict[str, str] = field(default_factory=dict)
-    """Name, driver, clocks."""
+    """Name and driver."""
 
 
 def bench_engines(

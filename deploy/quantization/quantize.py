@@ -34,6 +34,7 @@ from deploy.quantization.float8 import float8_scale
 from deploy.quantization.qdq_nodes import QdqWriter, ScaledTensor
 from deploy.quantization.site_selection import Selection, select_sites
 from deploy.quantization.stored_weights import WeightRanges, check_float8, stored_weight
+from deploy.quantization.switch_decision import SwitchDecision
 
 Progress = Callable[[str], None]
 OLDEST_RAISED_OPSET = 18
@@ -143,6 +144,7 @@ def quantize(
     profile: str = "tensorrt",
     weights: WeightRanges = "minmax",
     choice: SiteChoice | None = None,
+    decision: SwitchDecision | None = None,
     bits: Bits | None = None,
     methods: Mapping[str, str] | None = None,
     allow_stale: bool = False,
@@ -160,6 +162,7 @@ def quantize(
         profile: ``tensorrt``, ``ort``, ``paper`` or ``fp8``.
         weights: how the weights' ranges are chosen.
         choice: what is changed about the profile's sites.
+        decision: how switches of the choice were decided, for the metadata.
         bits: widths of the integers; others than 8 in profile ``paper`` only, and simulated.
         methods: how ranges are chosen where that differs from the cache's method: method by pattern of tensors.
         allow_stale: accept a cache that was made from another graph with the same tensors.
@@ -201,7 +204,7 @@ def quantize(
         not_for_accuracy=info.not_for_accuracy or cache.not_for_accuracy,
     ).write(model)
     if selection.recorded.choice != SiteChoice():
-        selection.recorded.write(model)
+        replace(selection.recorded, decision=decision).write(model)
     report(f"writing {out}")
     operations = tuple(op_precisions(model))
     with checked_before_replacing(model, out) as written:

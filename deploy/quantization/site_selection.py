@@ -17,6 +17,7 @@ from deploy.graphs.graph_index import Use
 from deploy.graphs.profiles import EVERYTHING, Profile
 from deploy.graphs.site_choice import SiteChoice, names_match
 from deploy.graphs.sites import ActivationSite, FloatLinear, SiteList, find_sites
+from deploy.quantization.switch_decision import SwitchDecision
 
 EXCLUDED = "excluded by the user"
 """Reason of a layer that a pattern left in float."""
@@ -37,10 +38,18 @@ class RecordedChoice:
     """Names of the linear layers and of the tensors that an exclusion left in float."""
     included: tuple[str, ...] = ()
     """Names of tensors, and of nodes of linear layers, that only an inclusion quantized."""
+    decision: SwitchDecision | None = None
+    """How the switches that were ``auto`` came to what they are in ``choice``."""
 
     def write(self, model: onnx.ModelProto) -> None:
         """Add to the metadata of ``model``, in place."""
-        value = {"choice": self.choice.to_dict(), "excluded": self.excluded, "included": self.included}
+        value: dict[str, Any] = {
+            "choice": self.choice.to_dict(),
+            "excluded": self.excluded,
+            "included": self.included,
+        }
+        if self.decision is not None:
+            value["decision"] = self.decision.to_dict()
         model.metadata_props.add(key=CHOICE_KEY, value=json.dumps(value, sort_keys=True))
 
     @classmethod
@@ -59,6 +68,7 @@ class RecordedChoice:
                 choice=SiteChoice.from_dict(values["choice"]),
                 excluded=tuple(values["excluded"]),
                 included=tuple(values["included"]),
+                decision=SwitchDecision.from_dict(values["decision"]) if "decision" in values else None,
             )
         except (ValueError, KeyError, TypeError) as error:
             raise ValueError(f"the graph has damaged metadata '{CHOICE_KEY}': {error}") from error

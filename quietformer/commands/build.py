@@ -8,6 +8,8 @@ from typing import Annotated
 
 import typer
 
+from quietformer.commands.site_options import Bmms, GatePath, ResidualAdds, SwitchChoice, site_choice
+
 
 class EngineBackend(StrEnum):
     """What engines are built for."""
@@ -49,6 +51,9 @@ def build(
             help="Of a float MODEL.onnx: build it, its INT8 and, where the GPU has it, its FP8 form, each in a folder of DIR.",
         ),
     ] = None,
+    bmms: Bmms = SwitchChoice.PROFILE,
+    residual_adds: ResidualAdds = SwitchChoice.PROFILE,
+    gate_path: GatePath = SwitchChoice.PROFILE,
     min_shapes: Annotated[
         str | None, typer.Option("--min-shapes", metavar="SHAPES", help="Smallest shapes: 1x1, or 1 image.")
     ] = None,
@@ -95,13 +100,19 @@ def build(
     TensorRT-RTX parses and builds without a GPU; TensorRT builds on the GPU that it is for. Running needs one.
 
     Shapes are BATCHxLENGTH, of images BATCH, or input_ids:1x128,attention_mask:1x128,...
+    With --calibration, a switch of sites that is 'auto' is decided by building both engines and timing them on the GPU.
 
     Example: quietformer build model.fp16.onnx --calibration calibration.json --out engines --opt-shapes 1x128
     """
     from deploy.backends.engine_settings import EngineSettings
-    from quietformer.engine_build import EngineWishes, build_forms, build_from_texts
+    from deploy.graphs.site_choice import SiteChoice
+    from quietformer.engine_build import EngineWishes, build_from_texts
+    from quietformer.engine_forms import build_forms
     from quietformer.progress import progress
 
+    choice = site_choice(exclude=None, include=None, bmms=bmms, residual_adds=residual_adds, gate_path=gate_path)
+    if calibration is None and choice != SiteChoice():
+        raise ValueError("--bmms, --residual-adds and --gate-path take --calibration: other graphs have their sites")
     wishes = EngineWishes(
         backend=backend.value,
         compute_capabilities=compute_capabilities,
@@ -122,7 +133,7 @@ def build(
         if calibration is None:
             reports = {"": build_from_texts(model, out, wishes, force=force, job=job)}
         else:
-            reports = build_forms(model, calibration, out, wishes, force=force, job=job)
+            reports = build_forms(model, calibration, out, wishes, choice=choice, force=force, job=job)
     for folder, report in reports.items():
         for warning in report.warnings:
             typer.echo(f"warning: {warning}", err=True)

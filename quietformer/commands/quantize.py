@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from enum import StrEnum
+from functools import partial
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
+from quietformer.commands.bench import BenchBackend
 from quietformer.commands.calibrate import Method
 from quietformer.commands.profile_option import Profile
 from quietformer.commands.site_options import (
@@ -48,6 +50,16 @@ def quantize(
     bmms: Bmms = SwitchChoice.PROFILE,
     residual_adds: ResidualAdds = SwitchChoice.PROFILE,
     gate_path: GatePath = SwitchChoice.PROFILE,
+    timed_on: Annotated[
+        BenchBackend | None,
+        typer.Option(
+            "--timed-on",
+            help="Where a switch that is 'auto' is timed: by default tensorrt, for profiles 'ort' and 'paper' onnxruntime.",
+        ),
+    ] = None,
+    seconds: Annotated[
+        float, typer.Option("--seconds", help="Of a switch that is 'auto': time per combination and repeat.")
+    ] = 1.0,
     method_of: Annotated[
         list[str] | None,
         typer.Option(
@@ -74,6 +86,10 @@ def quantize(
     layernorm_output, activation_output, embedding_sum, linear_input, product_operand, sum_operand; of weights: linear, embedding,
     layernorm_gain. What is both included and excluded stays float.
 
+    A switch that is 'auto' is decided by timing every combination in turns; the decision stays in the graph's metadata.
+
+    Example: quietformer quantize model.onnx --calibration calibration.json --out model.int8.onnx --bmms auto --timed-on openvino
+
     Example: quietformer quantize model.onnx --calibration calibration.json --out model.int8.onnx --exclude 'kind:context' --bmms on
     """
     from deploy.calibration.calibration_cache import CalibrationCache
@@ -81,9 +97,16 @@ def quantize(
     from deploy.files import refuse_existing, refuse_own_input
     from deploy.quantization.bits import Bits
     from deploy.quantization.quantize import quantize as write_integers
+    from quietformer.engine_build import EngineWishes
     from quietformer.graph_data.graph_inputs import graph_data_identity
     from quietformer.progress import progress
+    from quietformer.switch_timing import TimedOn, check_auto, decide_switches, usual_backend
 
+    choice = site_choice(exclude=exclude, include=include, bmms=bmms, residual_adds=residual_adds, gate_path=gate_path)
+    if timed_on is not None and not choice.open_switches:
+        raise ValueError(f"--timed-on {timed_on.value} has no effect: no switch is 'auto'")
+    backend = timed_on.value if timed_on is not None else usual_backend(profile.value)
+    check_auto(choice, profile=profile.value, backend=backend, bits=bits)
     if allow_stale_cache and (data is not None or method is not None):
         raise ValueError("--data and --method have no effect with --allow-stale-cache")
     lists = listed_files(exclude, include)
@@ -96,26 +119,40 @@ def quantize(
             data=graph_data_identity(model, data) if data is not None else None,
             method=method.value if method else None,
         )
-    choice = site_choice(exclude=exclude, include=include, bmms=bmms, residual_adds=residual_adds, gate_path=gate_path)
+    write = partial(
+        write_integers,
+        model,
+        cache,
+        profile=profile.value,
+        weights=weights.value,
+        bits=Bits.parse(bits),
+        methods=parse_choices(method_of or ()),
+        allow_stale=allow_stale_cache,
+        force=force,
+    )
+    decision = None
     with progress("quantize") as job:
-        summary = write_integers(
-            model,
-            cache,
-            out,
-            profile=profile.value,
-            weights=weights.value,
-            choice=choice,
-            bits=Bits.parse(bits),
-            methods=parse_choices(method_of or ()),
-            allow_stale=allow_stale_cache,
-            force=force,
-            progress=job.tell,
-        )
+        if choice.open_switches:
+            out.parent.mkdir(parents=True, exist_ok=True)
+            decision = decide_switches(
+                model,
+                choice,
+                lambda tried, path: write(path, choice=tried),
+                TimedOn(engines=EngineWishes(backend=backend), seconds=seconds),
+                scratch=out.parent,
+                job=job,
+            )
+            choice = choice.decided(decision.switches)
+        summary = write(out, choice=choice, decision=decision, progress=job.tell)
     typer.echo(
         f"{out}: profile {summary.profile}, {summary.bits}, {sum(summary.activations.values())} activations and "
         f"{sum(summary.weights.values())} weights quantized, "
         f"{summary.float_bytes / 1e6:.1f} MB to {summary.quantized_bytes / 1e6:.1f} MB"
     )
+    if decision is not None:
+        typer.echo(f"  {decision.summary()}")
+        if decision.is_simulated:
+            typer.echo("  this processor computes those integers in float: the times say nothing of other devices")
     if summary.is_simulated:
         typer.echo(f"  simulated: no integer kernel has the widths {summary.bits}; speed means nothing here")
     for node, reason in summary.float_linears.items():

@@ -81,7 +81,7 @@ def check_gpu(wishes: CheckWishes, out: Path, *, created: str, job: Job) -> Find
         created=created,
         model=wishes.name,
         backend=TITLES.get(backend, backend),
-        gpu={"device": f"{device.name}, SM {device.compute_capability}", "driver": f"CUDA {device.driver}"},
+        gpu=device.facts(),
         machine=machine_facts(),
         notes=notes,
     )

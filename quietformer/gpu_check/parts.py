@@ -12,7 +12,8 @@ from deploy.backends.tensorrt_dialect import MODULES
 from deploy.calibration.calibration_cache import CalibrationCache
 from deploy.graphs.graph_info import read_info
 from deploy.quantization.quantize import quantize
-from quietformer.engine_build import EngineWishes, build_forms
+from quietformer.engine_build import EngineWishes
+from quietformer.engine_forms import build_forms
 from quietformer.extras import is_installed
 from quietformer.gpu_check.findings import Findings
 from quietformer.graph_data.calibration import CalibrationPlan, calibrate_on_data

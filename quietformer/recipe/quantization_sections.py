@@ -7,7 +7,6 @@ from typing import Annotated, Literal, Self
 from pydantic import Field, model_validator
 
 from deploy.calibration.ranges import parse_method
-from deploy.graphs.profiles import PROFILES
 from deploy.graphs.site_choice import SiteChoice, Wish
 from deploy.quantization.bits import Bits
 from quietformer.recipe.sections import PositiveInt, Profile, Section
@@ -65,8 +64,9 @@ class QuantizeSection(Section):
     """``[quantize]``: which W8A8 graphs are made, of the original and of the retrofitted model alike."""
 
     profiles: Annotated[tuple[Profile, ...], Field(strict=False, min_length=1)] = ("tensorrt", "paper", "ort")
-    """The first one is the main artifact ``model.int8.onnx``."""
+    """The first one is the main artifact ``model.int8.onnx``; ``fp8`` goes after ``tensorrt``, its graph is ``model.fp8.onnx``."""
     weights: Literal["minmax", "mse", "per-channel"] = "minmax"
+    """Profile ``fp8`` has no clips to search: ``mse`` is ``minmax`` there."""
     bits: str = "W8A8"
     """Widths of weights and activations, 2 to 16; others than 8 in profile ``paper`` only, and simulated."""
     sites: dict[Profile, SitesSection] = Field(default_factory=dict)
@@ -75,10 +75,16 @@ class QuantizeSection(Section):
     def _check_profiles(self) -> Self:
         if unmade := sorted(set(self.sites) - set(self.profiles)):
             raise ValueError(f"quantize.sites names '{unmade[0]}', which quantize.profiles leaves out")
+        if "fp8" in self.profiles and (self.profiles[0] == "fp8" or "tensorrt" not in self.profiles):
+            raise ValueError(
+                f"profile 'fp8' goes beside 'tensorrt' and is not the first: GPUs below SM 8.9 have no FP8; "
+                f"profiles are {', '.join(self.profiles)}"
+            )
         if Bits.parse(self.bits).is_simulated and self.profiles != ("paper",):
             raise ValueError(f"bits {self.bits} exist in profile 'paper' only; profiles are {', '.join(self.profiles)}")
-        for profile, sites in self.sites.items():
-            sites.choice().applied_to(PROFILES[profile])
+        for sites in self.sites.values():
+            if (switches := sites.choice().open_switches) and Bits.parse(self.bits).is_simulated:
+                raise ValueError(f"{switches[0]} is 'auto', and {self.bits} is simulated: its speed means nothing")
         return self
 
     def choice(self, profile: str) -> SiteChoice:

@@ -16,6 +16,7 @@ from typing import Annotated, Any, Literal, Self
 from pydantic import Field, ValidationError, model_validator
 
 import quietformer
+from deploy.quantization.float8 import LOWEST_OPSET
 from quietformer.recipe.complaints import complaint_text
 from quietformer.recipe.quantization_sections import CalibrateSection, QuantizeSection
 from quietformer.recipe.retrofit_section import RetrofitSection
@@ -47,7 +48,7 @@ class Recipe(Section):
     """Name of the run directory when ``--out`` is not given: ``runs/NAME``."""
     backend: Literal["cpu", "tensorrt", "tensorrt-rtx"] = "cpu"
     """Where the run compares and measures. On the GPU at hand with one of the others: a float and an INT8 engine of each model
-    are built for it, and profile ``tensorrt`` alone is judged."""
+    are built for it, an FP8 one where profile ``fp8`` is named, and these profiles alone are judged."""
     model: ModelSection
     attention: AttentionSection = AttentionSection()
     data: DataSection = DataSection()
@@ -89,6 +90,8 @@ class Recipe(Section):
             raise ValueError("[engine] is built from the 'tensorrt' profile, which quantize.profiles leaves out")
         if self.export.float16 and "tensorrt" in profiles and self.export.opset < FLOAT16_SCALES_OPSET:
             raise ValueError(f"export.float16 needs export.opset {FLOAT16_SCALES_OPSET} or newer, with float16 scales")
+        if "fp8" in profiles and self.export.opset < LOWEST_OPSET:
+            raise ValueError(f"profile 'fp8' needs export.opset {LOWEST_OPSET} or newer, with FP8 numbers")
         for name, task in self.compare:
             if task is not None and (unmade := sorted(set(task.max_drop) - set(profiles))):
                 raise ValueError(f"compare.{name}.max_drop names '{unmade[0]}', which quantize.profiles leaves out")

@@ -12,7 +12,7 @@ from pydantic import BaseModel, ConfigDict, Field, model_validator
 
 from train.attention.settings import AttentionSettings, GateKind, SoftmaxKind
 
-Profile = Literal["tensorrt", "paper", "ort"]
+Profile = Literal["tensorrt", "paper", "ort", "fp8"]
 Shape = Annotated[str, Field(pattern=r"^[1-9]\d*(x[1-9]\d*)?$", examples=["1x128"])]
 """Batch and length of texts, for example ``1x128``; batch alone of images, for example ``8``."""
 PositiveInt = Annotated[int, Field(ge=1)]

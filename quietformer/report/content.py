@@ -14,6 +14,7 @@ from deploy.files import write_atomically
 from deploy.machine import MachineFacts
 from deploy.measuring.bench_report import BenchReport
 from deploy.measuring.compare import CompareReport, CompareRow, Evidence
+from deploy.quantization.switch_decision import SwitchDecision
 
 SCHEMA_VERSION = 1
 
@@ -95,7 +96,15 @@ class ArtifactFacts:
     """One file of the run."""
 
     role: Literal[
-        "checkpoint", "float graph", "float16 graph", "calibration", "int8 graph", "int8 graph in float16", "engine"
+        "checkpoint",
+        "float graph",
+        "float16 graph",
+        "calibration",
+        "int8 graph",
+        "int8 graph in float16",
+        "fp8 graph",
+        "fp8 graph in float16",
+        "engine",
     ]
     file: str
     """Relative to the run directory."""
@@ -147,6 +156,8 @@ class RunReport:
     export: ExportFacts | None = None
     artifacts: tuple[ArtifactFacts, ...] = ()
     engines: tuple[EngineFacts, ...] = ()
+    switch_decisions: dict[str, SwitchDecision] = field(default_factory=dict)
+    """By graph: how its switches that were ``auto`` were decided."""
     notes: tuple[str, ...] = ()
     """Warnings a reader must see, for example that ranges came from random data."""
     recipe: dict[str, Any] = field(default_factory=dict)

@@ -32,7 +32,7 @@ def latency_table(latency: BenchReport) -> Table:
         caption=(
             f"{shape_text(latency.batch_size, latency.length).capitalize()}; latency in ms, {latency.repeats} repeats of"
             f" {latency.seconds:g} s per candidate; {latency.method}. Speed-up of the median over {latency.baseline},"
-            " with its 95 % bootstrap interval."
+            f" with its 95 % bootstrap interval.{_gpu_line(latency)}"
         ),
     )
 
@@ -58,7 +58,6 @@ def _device_table(latency: BenchReport) -> Table:
                 _speed_up(timing),
             )
         )
-    gpu = ", ".join(latency.gpu.values())
     compared = "host time per query" if latency.mode.startswith("back") else "latency"
     return Table(
         header=(
@@ -80,9 +79,15 @@ def _device_table(latency: BenchReport) -> Table:
         caption=(
             f"{shape_text(latency.batch_size, latency.length).capitalize()}, {latency.mode}; medians in ms,"
             f" {latency.repeats} repeats of {latency.seconds:g} s per engine; {latency.method}. Speed-up of the {compared}"
-            f" over {latency.baseline}, with its 95 % bootstrap interval." + (f" {gpu}." if gpu else "")
+            f" over {latency.baseline}, with its 95 % bootstrap interval.{_gpu_line(latency)}"
         ),
     )
+
+
+def _gpu_line(latency: BenchReport) -> str:
+    """Device, driver and clocks, after a space; empty where no GPU took part."""
+    parts = [*latency.gpu.values(), *([latency.clocks.summary()] if latency.clocks else [])]
+    return f" {', '.join(parts)}." if parts else ""
 
 
 def _products(timing: CandidateTiming) -> str:

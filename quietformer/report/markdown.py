@@ -6,6 +6,7 @@ from collections.abc import Sequence
 
 from deploy.measuring.bench_report import BenchReport
 from quietformer.report.content import RunReport
+from quietformer.report.decision_table import decision_table
 from quietformer.report.latency_tables import latency_table
 from quietformer.report.number_text import figure
 from quietformer.report.story import story, verdict
@@ -61,6 +62,7 @@ def to_markdown(report: RunReport) -> str:
     sections = (
         ("Training", arm_table(report)),
         ("Outliers", outlier_table(report)),
+        ("Sites decided by timing", decision_table(report.switch_decisions)),
         ("Engines", engine_table(report.engines)),
         ("Files", artifact_table(report.artifacts)),
     )

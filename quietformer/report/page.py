@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 
 from quietformer.report.content import RunReport
+from quietformer.report.decision_table import decision_table
 from quietformer.report.figures.accuracy import accuracy_plots
 from quietformer.report.figures.evaluations import evaluation_plots
 from quietformer.report.figures.latency import latency_plots
@@ -113,6 +114,9 @@ def _sections(report: RunReport) -> list[Section]:
         )
     if report.export is not None:
         sections.append(_export_section(report))
+    decisions = decision_table(report.switch_decisions)
+    if decisions is not None:
+        sections.append(Section(anchor="sites", title="Sites decided by timing", table=decisions))
     engines = engine_table(report.engines)
     if engines is not None:
         sections.append(Section(anchor="engines", title="Engines", table=engines))

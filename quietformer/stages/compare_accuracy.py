@@ -27,6 +27,7 @@ from quietformer.stages.layout import (
     baseline,
     calibration_cache,
     engine,
+    engine_profiles,
     float_engine,
     float_graph,
     int8_graph,
@@ -83,7 +84,8 @@ class CompareAccuracy(Stage):
             names += [float_graph(variant), *companions(recipe, variant)]
             names += [int8_graph(variant, recipe, profile) for profile in recipe.quantize.profiles]
             names += [calibration_cache(variant, recipe, seed) for seed in recipe.calibrate.seeds]
-            names += [float_engine(variant), engine(variant)] if recipe.runs_engines else []
+            if recipe.runs_engines:
+                names += [float_engine(variant), *(engine(variant, profile) for profile in engine_profiles(recipe))]
         return names
 
     def outputs(self, recipe: Recipe) -> Sequence[str]:

@@ -12,28 +12,34 @@ from deploy.backends.base import Backend
 from deploy.backends.opening import open_backend
 from deploy.backends.task_runner import open_for_tasks
 from deploy.calibration.calibration_cache import CalibrationCache
+from deploy.graphs.graph_structure import read_structure
 from deploy.measuring.compare import Contender
+from deploy.quantization.site_selection import RecordedChoice
 from quietformer.recipe.recipe import Recipe
+from quietformer.recipe.sections import Profile
 from quietformer.stages.layout import (
-    GPU_PROFILE,
     Variant,
     calibration_cache,
     engine,
+    engine_profiles,
     float_engine,
     float_graph,
     int8_graph,
     variants,
 )
-from quietformer.stages.quantize_graphs import quantize_as_told
+from quietformer.stages.quantize_as_told import quantize_as_told
 from quietformer.stages.run_data import reads_images
 from quietformer.stages.stage import Run
 
-_BACKENDS_OF_PROFILE = {
+_BACKENDS_OF_PROFILE: dict[Profile, tuple[str, ...]] = {
     "tensorrt": ("openvino", "onnxruntime"),
     "paper": ("openvino", "onnxruntime"),
     "ort": ("onnxruntime",),
+    "fp8": ("onnxruntime",),
 }
-"""Where each profile's graphs run in integers; the further calibration subsets run on the first one."""
+"""Where each profile's graphs run in integers (those of ``fp8`` in float, as they are written); the further calibration subsets run on the first one."""
+_WIDTHS: dict[str, str] = {"fp8": "FP8"}
+"""Of profiles whose 8 bits are no integers."""
 
 
 def contenders(run: Run) -> list[Contender]:
@@ -45,19 +51,24 @@ def _engine_contenders(run: Run) -> list[Contender]:
     """Engines have one calibration subset, that of the graph that they were built from."""
     backend = run.recipe.backend
     floats = "float16" if run.recipe.export.float16 else "float32"
-    forms = ((float_engine, floats, None), (engine, "W8A8", GPU_PROFILE))
+    forms: list[tuple[Profile | None, str]] = [(None, floats)]
+    forms += [(profile, _WIDTHS.get(profile, "W8A8")) for profile in engine_profiles(run.recipe)]
     return [
         Contender(
             arm=variant,
             backend=backend,
             precision=precision,
             profile=profile,
-            artifacts=(partial(open_for_tasks, backend, run.path(folder_of(variant))),),
+            artifacts=(partial(open_for_tasks, backend, run.path(_folder(variant, profile))),),
             gated=False,
         )
-        for folder_of, precision, profile in forms
+        for profile, precision in forms
         for variant in variants(run.recipe)
     ]
+
+
+def _folder(variant: Variant, profile: Profile | None) -> str:
+    return float_engine(variant) if profile is None else engine(variant, profile)
 
 
 def _graph_contenders(run: Run) -> list[Contender]:
@@ -84,7 +95,7 @@ def _graph_contenders(run: Run) -> list[Contender]:
                     Contender(
                         arm=variant,
                         backend=backend,
-                        precision=recipe.quantize.bits,
+                        precision=_WIDTHS.get(profile, recipe.quantize.bits),
                         profile=profile,
                         artifacts=(served, *subsets),
                         gated=False,
@@ -93,7 +104,7 @@ def _graph_contenders(run: Run) -> list[Contender]:
     return judged
 
 
-def _backends_of(profile: str, recipe: Recipe) -> tuple[str, ...]:
+def _backends_of(profile: Profile, recipe: Recipe) -> tuple[str, ...]:
     """OpenVINO 2026.4 drops the bias of a convolution whose output is quantized, as ``paper`` quantizes that of the patches."""
     backends = _BACKENDS_OF_PROFILE[profile]
     return ("onnxruntime",) if reads_images(recipe) and profile == "paper" else backends
@@ -105,6 +116,9 @@ def _open_subset(run: Run, variant: Variant, profile: str, backend: str, seed: i
     cache = CalibrationCache.load(run.path(calibration_cache(variant, run.recipe, seed)))
     with TemporaryDirectory(dir=run.folder, prefix=".subset.") as scratch:
         graph = Path(scratch) / "model.int8.onnx"
-        quantize_as_told(run.recipe, run.path(float_graph(variant)), cache, graph, profile=profile)
+        # The sites of the graph that is served, whatever set its switches.
+        served = RecordedChoice.read(read_structure(run.path(int8_graph(variant, run.recipe, profile))))
+        source = run.path(float_graph(variant))
+        quantize_as_told(run.recipe, source, cache, graph, profile=profile, choice=served.choice)
         with open_backend(backend, graph) as opened:
             yield opened

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from typing import Literal
+from typing import Final, Literal
 
 from quietformer.recipe.recipe import Recipe
+from quietformer.recipe.sections import Profile
 
 Variant = Literal["original", "retrofitted", "trained"]
 
@@ -30,8 +31,8 @@ LINT = "lint.json"
 REPORT = "report"
 OTHER_ARMS = "other-arms"
 """Records of other ways of training, put there from outside, for the report to show."""
-GPU_PROFILE = "tensorrt"
-"""The profile whose integers go into the float16 graph and into the engine."""
+ENGINE_PROFILES: Final[tuple[Profile, ...]] = ("tensorrt", "fp8")
+"""Profiles whose 8 bits go into float16 graphs and into engines."""
 
 
 def variants(recipe: Recipe) -> tuple[Variant, ...]:
@@ -64,19 +65,24 @@ def float16_graph(variant: Variant) -> str:
     return in_variant(variant, "model.fp16.onnx")
 
 
-def float16_int8_graph(variant: Variant) -> str:
-    """Integers of the ``tensorrt`` profile in the float16 graph."""
-    return in_variant(variant, "model.fp16.int8.onnx")
+def float16_quantized_graph(variant: Variant, profile: Profile) -> str:
+    """The 8 bits of one of :data:`ENGINE_PROFILES` in the float16 graph."""
+    return in_variant(variant, "model.fp16.fp8.onnx" if profile == "fp8" else "model.fp16.int8.onnx")
 
 
-def has_float16_int8(recipe: Recipe) -> bool:
-    """Whether the run makes :func:`float16_int8_graph`."""
-    return recipe.export.float16 and GPU_PROFILE in recipe.quantize.profiles
+def engine_profiles(recipe: Recipe) -> tuple[Profile, ...]:
+    """Those of the recipe's profiles that engines are built from."""
+    return tuple(profile for profile in ENGINE_PROFILES if profile in recipe.quantize.profiles)
 
 
-def engine(variant: Variant) -> str:
-    """Folder of the engine from the integers."""
-    return in_variant(variant, "engine")
+def float16_profiles(recipe: Recipe) -> tuple[Profile, ...]:
+    """Profiles of which the run makes :func:`float16_quantized_graph`."""
+    return engine_profiles(recipe) if recipe.export.float16 else ()
+
+
+def engine(variant: Variant, profile: Profile = "tensorrt") -> str:
+    """Folder of the engine from the 8 bits of a profile."""
+    return in_variant(variant, "engine-fp8" if profile == "fp8" else "engine")
 
 
 def float_engine(variant: Variant) -> str:
@@ -106,6 +112,8 @@ def calibration_cache(variant: Variant, recipe: Recipe, seed: int) -> str:
 
 
 def int8_graph(variant: Variant, recipe: Recipe, profile: str) -> str:
-    """A quantized graph from the first seed's ranges; the first profile's has no name."""
+    """A quantized graph from the first seed's ranges; the first profile's has no name, and that of ``fp8`` holds no integers."""
+    if profile == "fp8":
+        return in_variant(variant, "model.fp8.onnx")
     is_first = profile == recipe.quantize.profiles[0]
     return in_variant(variant, "model.int8.onnx" if is_first else f"model.int8.{profile}.onnx")

@@ -12,10 +12,9 @@ from deploy.quantization.lint import lint
 from quietformer.progress import Job
 from quietformer.recipe.recipe import Recipe
 from quietformer.stages.layout import (
-    GPU_PROFILE,
     LINT,
-    float16_int8_graph,
-    has_float16_int8,
+    float16_profiles,
+    float16_quantized_graph,
     int8_graph,
     made,
 )
@@ -57,6 +56,6 @@ def _graphs(recipe: Recipe) -> dict[str, tuple[str, str]]:
     graphs: dict[str, tuple[str, str]] = {
         profile: (int8_graph(variant, recipe, profile), profile) for profile in recipe.quantize.profiles
     }
-    if has_float16_int8(recipe):
-        graphs[f"{GPU_PROFILE} in float16"] = (float16_int8_graph(variant), GPU_PROFILE)
+    for profile in float16_profiles(recipe):
+        graphs[f"{profile} in float16"] = (float16_quantized_graph(variant, profile), profile)
     return graphs

@@ -14,6 +14,7 @@ from quietformer.stages.layout import (
     LATENCY,
     baseline,
     engine,
+    engine_profiles,
     float_engine,
     float_graph,
     int8_graph,
@@ -28,7 +29,7 @@ _INT8_CANDIDATES = (("tensorrt", "openvino"), ("ort", "onnxruntime"))
 
 
 class MeasureLatency(Stage):
-    """The float baseline against the made model in INT8."""
+    """The float baseline against the made model in 8 bits."""
 
     name = "bench"
     title = "latency, float and INT8 in turns"
@@ -79,7 +80,15 @@ def _parts(recipe: Recipe) -> list[tuple[str, str, str]]:
     """Name, backend and artifact of each candidate; the baseline first."""
     if recipe.runs_engines:
         floats = [(f"{variant} in float", recipe.backend, float_engine(variant)) for variant in variants(recipe)]
-        return [*floats, (f"{made(recipe)} in INT8", recipe.backend, engine(made(recipe)))]
+        eights = [
+            (
+                f"{made(recipe)} in {'FP8' if profile == 'fp8' else 'INT8'}",
+                recipe.backend,
+                engine(made(recipe), profile),
+            )
+            for profile in engine_profiles(recipe)
+        ]
+        return [*floats, *eights]
     original = float_graph(baseline(recipe))
     return [
         ("float on onnxruntime", "onnxruntime", original),

@@ -12,10 +12,12 @@ from deploy.backends.artifact_facts import is_engine
 from deploy.backends.engine_report import REPORT_FILE
 from deploy.calibration.calibration_cache import CalibrationCache
 from deploy.graphs.graph_info import read_info
-from deploy.graphs.graph_structure import stored_bytes
+from deploy.graphs.graph_structure import read_structure, stored_bytes
 from deploy.machine import machine_facts
 from deploy.measuring.bench_report import BenchReport
 from deploy.measuring.compare import CompareReport
+from deploy.quantization.site_selection import RecordedChoice
+from deploy.quantization.switch_decision import SwitchDecision
 from quietformer.manifest import Manifest
 from quietformer.model_facts import model_facts, now
 from quietformer.recipe.arm_name import arm_name
@@ -35,7 +37,6 @@ from quietformer.report.training_history import read_history
 from quietformer.stages.layout import (
     CHECKPOINT,
     COMPARISON,
-    GPU_PROFILE,
     LATENCY,
     LINT,
     RETROFIT_LOG,
@@ -46,12 +47,13 @@ from quietformer.stages.layout import (
     baseline,
     calibration_cache,
     engine,
+    engine_profiles,
     export_facts,
     float16_graph,
-    float16_int8_graph,
+    float16_profiles,
+    float16_quantized_graph,
     float_engine,
     float_graph,
-    has_float16_int8,
     int8_graph,
     made,
     outliers,
@@ -83,6 +85,7 @@ def gather_report(run: Run) -> RunReport:
         export=_export(run),
         artifacts=_artifacts(run),
         engines=_engines(run),
+        switch_decisions=_switch_decisions(run),
         notes=(*_lint_notes(run), *cache.warnings()),
         recipe=recipe.values(),
     )
@@ -183,17 +186,27 @@ def _artifacts(run: Run) -> tuple[ArtifactFacts, ...]:
         found.append(("float graph", float_graph(variant), variant))
         if recipe.export.float16:
             found.append(("float16 graph", float16_graph(variant), variant))
-        if has_float16_int8(recipe):
-            found.append(("int8 graph in float16", float16_int8_graph(variant), f"{variant}, profile {GPU_PROFILE}"))
+        found += [
+            (
+                f"{_graph_role(profile)} in float16",
+                float16_quantized_graph(variant, profile),
+                f"{variant}, profile {profile}",
+            )
+            for profile in float16_profiles(recipe)
+        ]
         found.append(("calibration", calibration_cache(variant, recipe, recipe.calibrate.seeds[0]), variant))
         found += [
-            ("int8 graph", int8_graph(variant, recipe, profile), f"{variant}, profile {profile}")
+            (_graph_role(profile), int8_graph(variant, recipe, profile), f"{variant}, profile {profile}")
             for profile in recipe.quantize.profiles
         ]
     return tuple(
         ArtifactFacts(role=role, file=name, num_bytes=_num_bytes(run.path(name)), sha256=hashes[name], note=note)
         for role, name, note in found
     )
+
+
+def _graph_role(profile: str) -> str:
+    return "fp8 graph" if profile == "fp8" else "int8 graph"
 
 
 def _num_bytes(path: Path) -> int:
@@ -203,7 +216,11 @@ def _num_bytes(path: Path) -> int:
 
 def _engines(run: Run) -> tuple[EngineFacts, ...]:
     has_run = run.recipe.runs_engines
-    folders = [folder for variant in variants(run.recipe) for folder in (float_engine(variant), engine(variant))]
+    folders = [
+        folder
+        for variant in variants(run.recipe)
+        for folder in (float_engine(variant), *(engine(variant, profile) for profile in engine_profiles(run.recipe)))
+    ]
     found = [_json(run.path(folder) / REPORT_FILE) for folder in folders if is_engine(run.path(folder))]
     return tuple(
         EngineFacts(
@@ -217,6 +234,17 @@ def _engines(run: Run) -> tuple[EngineFacts, ...]:
         )
         for facts in found
     )
+
+
+def _switch_decisions(run: Run) -> dict[str, SwitchDecision]:
+    graphs = [
+        int8_graph(variant, run.recipe, profile)
+        for variant in variants(run.recipe)
+        for profile in run.recipe.quantize.profiles
+        if run.recipe.quantize.choice(profile).open_switches
+    ]
+    read = {graph: RecordedChoice.read(read_structure(run.path(graph))).decision for graph in graphs}
+    return {graph: decision for graph, decision in read.items() if decision is not None}
 
 
 def _lint_notes(run: Run) -> list[str]:

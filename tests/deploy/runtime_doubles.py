@@ -79,6 +79,7 @@ class HostDriver:
         self.name, self.capability = name, capability
         self.now = 0.0
         self.costs = {"in": 0.25, "compute": 2.0, "out": 0.125}
+        self.compute_cost: Callable[[Answers], float] = lambda answers: self.costs["compute"]
         self.events: dict[int, float] = {}
         self.memory: dict[int, Any] = {}
         self.capture: list[Callable[[], object]] | None = None
@@ -294,7 +295,7 @@ def _engine(answers: Answers, driver: HostDriver, *, form: str) -> Guarded:
             found = answers({name: at(name, held[name], kind).copy() for name, kind in answers.inputs.items()})
             for name, kind in answers.outputs.items():
                 at(name, found[name].shape, kind)[...] = found[name]
-            driver.now += driver.costs["compute"]
+            driver.now += driver.compute_cost(answers)
 
         driver.put(work)
         return True

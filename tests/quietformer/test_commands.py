@@ -130,7 +130,10 @@ def test_quantize_takes_patterns_kinds_switches_methods_and_widths(workshop: Wor
         (("--exclude", "layer.9*"), "exclude pattern 'layer.9*' matches nothing"),
         (("--exclude", "kind:tokens"), "'kind:tokens' names no kind"),
         (("--include", "kind:context"), "include pattern 'kind:context' matches nothing"),
-        (("--bmms", "auto"), "bmms is 'auto': which is faster only timing both engines on the GPU decides"),
+        (
+            ("--bmms", "auto"),
+            "bmms is 'auto', which needs a device to time on: backend 'tensorrt' runs on an NVIDIA GPU: ",
+        ),
         (("--method-of", "kind:context=mse"), "needs histograms; this calibration kept only the extremes"),
         (("--method-of", "kind:context=median"), "unknown calibration method 'median'"),
         (("--method-of", "kind:context"), "is not PATTERN=METHOD"),

@@ -123,6 +123,64 @@ def test_one_key_takes_the_same_run_to_engines(
     assert report.latency[0].verdicts[0] in (folder / "report" / "report.md").read_text(encoding="utf-8")
 
 
+FLOAT8 = 'quantize.profiles=["tensorrt", "paper", "ort", "fp8"]'
+
+
+@pytest.mark.slow
+def test_fp8_and_switches_left_to_timing_join_a_run_on_engines(
+    recipe: Path,
+    finished: tuple[Path, subprocess.CompletedProcess[str]],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    driver, module = HostDriver(), make_double("11.4.0.106")
+    add_runtime(module, driver)
+    use_gpu(monkeypatch, driver, module)
+    folder = Path(shutil.copytree(finished[0], tmp_path / "run"))
+    overrides = ["backend=tensorrt", FLOAT8, "quantize.sites.tensorrt.bmms=auto", "quantize.sites.ort.bmms=auto"]
+    run_recipe(load_recipe(recipe, overrides), folder, force=True)
+    report = load_report(folder / "report" / "report.json")
+    assert [(row.arm, row.precision, row.profile) for row in report.comparisons[0].rows] == [
+        (arm, precision, profile)
+        for precision, profile in (("float16", None), ("W8A8", "tensorrt"), ("FP8", "fp8"))
+        for arm in ("original", "retrofitted")
+    ]
+    assert [timing.precision for timing in report.latency[0].timings] == [
+        "float16", "float16", "int8 + float16", "float8 + float16",
+    ]  # fmt: skip
+    assert [verdict.partition(":")[0] for verdict in report.latency[0].verdicts] == [
+        "retrofitted in INT8", "retrofitted in FP8",
+    ]  # fmt: skip
+    assert {(graph, decision.backend) for graph, decision in report.switch_decisions.items()} == {
+        (f"{place}{graph}", backend)
+        for place in ("", "original/")
+        for graph, backend in (("model.int8.onnx", "tensorrt"), ("model.int8.ort.onnx", "onnxruntime"))
+    }
+    on_gpu = report.switch_decisions["model.int8.onnx"]
+    assert (on_gpu.measured, on_gpu.switches) == ("batch 1, length 16, per request, CUDA graph", {"bmms": "off"})
+    facts = json.loads((folder / "engine" / "engine.json").read_text(encoding="utf-8"))
+    assert facts["switch_decision"]["device"] == "NVIDIA L4, SM 8.9"
+    assert (folder / "engine-fp8" / "engine.json").is_file()
+    assert "Sites decided by timing" in (folder / "report" / "report.md").read_text(encoding="utf-8")
+    assert "Sites decided by timing" in (folder / "report" / "index.html").read_text(encoding="utf-8")
+
+
+@pytest.mark.parametrize(
+    ("overrides", "capability", "told"),
+    [
+        (["backend=tensorrt"], "8.6", "profile 'fp8' of the recipe: SM 8.6 has no FP8: it begins with SM 8.9"),
+        (['engine.compute_capabilities=["7.5", "8.0"]'], "8.9", "profile 'fp8' of the recipe: SM 7.5 has no FP8"),
+    ],
+)
+def test_fp8_is_refused_before_a_run_where_no_target_has_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, overrides: list[str], capability: str, told: str
+) -> None:
+    use_gpu(monkeypatch, HostDriver(capability=capability), make_double("11.4.0.106"))
+    with pytest.raises(ValueError, match=told):
+        run_recipe(load_recipe(write_tiny_run(tmp_path), [FLOAT8, *overrides]), tmp_path / "run", force=False)
+    assert not (tmp_path / "run" / "manifest.json").exists()
+
+
 @pytest.mark.slow
 @pytest.mark.skipif(bool(cuda_devices()[0]), reason="this machine has a GPU")
 def test_a_run_on_engines_without_a_gpu_does_not_start(

@@ -9,7 +9,8 @@ from typer.testing import CliRunner, Result
 
 from deploy.backends.engine_report import EngineReport
 from quietformer.cli import app
-from quietformer.engine_build import EngineWishes, build_forms
+from quietformer.engine_build import EngineWishes
+from quietformer.engine_forms import build_forms
 from quietformer.progress import progress
 from tests.deploy.calibrated import quantized
 from tests.deploy.graphs.test_float16 import both

@@ -8,10 +8,13 @@ from pathlib import Path
 
 import pytest
 
+from tests.deploy.clock_tool import clock_tool
 from tests.deploy.runtime_doubles import HostDriver, add_runtime, use_gpu
 from tests.deploy.tensorrt_doubles import make_double
 from tests.quietformer.test_commands import invoke, refuse, succeed
 from tests.quietformer.tiny_run import write_tiny_run
+
+__all__ = ["clock_tool"]
 
 NO_GPU = "runs on an NVIDIA GPU: "
 
@@ -85,8 +88,20 @@ def test_bench_measures_engines_in_every_mode_and_shape_from_their_folders_alone
     assert first["timings"][1]["products"]["int8"] > 0
     assert first["timings"][1]["device"]["gpu_compute_ms"]["median"] == pytest.approx(2.0, rel=1e-4)
     assert first["gpu"] == {"device": "NVIDIA L4, SM 8.9", "driver": "CUDA 13.0"}
+    assert first["clocks"] is None
     assert "not worth it: INT8 is 1.00 to 1.00 times as fast as float16" in told.stdout
     assert "GPU compute" in told.stdout
+
+
+def test_bench_tells_the_clocks_of_the_gpu_meanwhile(engines: Engines, clock_tool: Path, tmp_path: Path) -> None:
+    json_file = tmp_path / "bench.json"
+    options = ("--backend", "tensorrt", "--shapes", "1x16", "--seconds", 0.01, "--repeats", 1, "--json", json_file)
+    told = succeed("bench", engines.float16, engines.int8, *options)
+    first = json.loads(json_file.read_text())[0]
+    assert first["clocks"]["sm_mhz"] == [345, 1597, 1980]
+    assert first["clocks"]["held_back"] == {"software power cap": 0.5}
+    assert "SM clock 1597 MHz (345 to 1980 of 1980), memory 2619 MHz, up to 71 °C" in " ".join(told.stdout.split())
+    assert "warning: GPU clocks were held back in 50% of 4 samples: software power cap" in told.stderr
 
 
 def test_compare_takes_engines_by_the_backend_alone(engines: Engines, tmp_path: Path) -> None:

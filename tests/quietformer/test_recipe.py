@@ -90,10 +90,16 @@ def test_an_unknown_key_lists_the_known_ones(tmp_path: Path) -> None:
         ('[quantize]\nbits = "W6A8"', r"bits W6A8 exist in profile 'paper' only; profiles are tensorrt, paper, ort"),
         ('[quantize]\nbits = "W1A8"', "1 bits for weights; expected 2 to 16"),
         ('[quantize.sites.tensorrt]\nbmm = "on"', r"unknown key 'quantize\.sites\.tensorrt\.bmm'; did you mean"),
-        ('[quantize.sites.tensorrt]\nbmms = "auto"', "bmms is 'auto': which is faster only timing both engines"),
+        (
+            '[quantize]\nprofiles = ["paper"]\nbits = "W6A8"\n[quantize.sites.paper]\nbmms = "auto"',
+            "bmms is 'auto', and W6A8 is simulated",
+        ),
         ('[quantize.sites.tensorrt]\nexclude = ["kind:word"]', "'kind:word' names no kind"),
         ('[quantize]\nprofiles = ["paper"]\n[quantize.sites.ort]\nbmms = "on"', "quantize.sites names 'ort', which"),
         ('[calibrate.methods]\n"kind:context" = "median"', "unknown calibration method 'median'"),
+        ('[quantize]\nprofiles = ["fp8", "tensorrt"]', "profile 'fp8' goes beside 'tensorrt' and is not the first"),
+        ('[quantize]\nprofiles = ["ort", "fp8"]', "profile 'fp8' goes beside 'tensorrt'"),
+        ('[quantize]\nprofiles = ["tensorrt", "fp8"]\n[export]\nopset = 18', "profile 'fp8' needs export.opset 19"),
         ('[quantize]\nprofiles = ["paper"]\n[engine]', r"\[engine\] is built from the 'tensorrt' profile"),
         (
             '[quantize]\nprofiles = ["paper"]\n[compare.sts.max_drop]\nort = 0.1',

@@ -123,7 +123,7 @@ def test_what_is_included_and_excluded_stays_float() -> None:
         (SiteChoice(exclude=("x", "layer.9*")), r"exclude pattern 'layer\.9\*' matches nothing; \d+ names exist, such as act_0"),
         (SiteChoice(include=("layer.9*",)), r"include pattern 'layer\.9\*' matches nothing"),
         (SiteChoice(include=("w0_qw",)), "include pattern 'w0_qw' matches nothing"),
-        (SiteChoice(bmms="auto"), "bmms is 'auto': which is faster only timing both engines on the GPU decides"),
+        (SiteChoice(bmms="auto"), "bmms is 'auto', which takes timing on a device; give off or on here"),
     ],
 )  # fmt: skip
 def test_what_changes_nothing_or_cannot_be_decided_is_refused(choice: SiteChoice, message: str) -> None:

@@ -69,10 +69,11 @@ def engine_folder(
     values: dict[str, Any] = {
         "format": FORMAT, "backend": backend, "version": "10.16.1.11", "tools": {}, "compute_capabilities": [capability],
         "left_out": {}, "device": None, "driver": None, "settings": {}, "timing_cache": None,
-        "profile": dict.fromkeys(INPUTS, shapes),
+        "profile": dict.fromkeys(input_shapes(onnx.load(graph)), shapes),
         "inputs": {name: list(sizes) for name, sizes in input_shapes(onnx.load(graph)).items()},
         "graph_info": None, "onnx": graph.name, "onnx_sha256": model_sha256(graph), "onnx_bytes": graph.stat().st_size,
         "precision": "int8 + float32", "weights": {}, "eight_bit_share": 0.5, "products": {}, "layers": {},
+        "switch_decision": None,
         "engine": plan.name, "engine_sha256": sha256_file(plan), "engine_bytes": plan.stat().st_size, "num_layers": 1,
         "parse_seconds": 0.0, "build_seconds": 0.0, "warnings": [], "not_done": "",
     }  # fmt: skip
