@@ -35,6 +35,7 @@ def build_forms(
     wishes: EngineWishes,
     *,
     choice: SiteChoice | None = None,
+    seconds: float = 1.0,
     force: bool,
     job: Job,
 ) -> dict[str, EngineReport]:
@@ -48,6 +49,7 @@ def build_forms(
         out: gets a folder for each engine, and the quantized graphs.
         wishes: what all are to be like.
         choice: what is changed about the sites of the 8-bit forms; a switch that is ``auto`` is decided on the GPU at hand.
+        seconds: of a switch that is ``auto``, time per combination and repeat.
         force: replace earlier engines.
         job: told what is done.
 
@@ -82,7 +84,7 @@ def build_forms(
         if choice.open_switches:
             make = partial(_quantized, graph, cache, profile)
             decision = decide_switches(
-                graph, choice, make, TimedOn(engines=wishes), scratch=graphs[folder].parent, job=job
+                graph, choice, make, TimedOn(engines=wishes, seconds=seconds), scratch=graphs[folder].parent, job=job
             )
             decided = choice.decided(decision.switches)
             say(f"build: {folder}: {decision.summary()}")

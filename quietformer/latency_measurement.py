@@ -13,7 +13,7 @@ from deploy.backends.opening import ENGINE_BACKENDS, open_backend, require_devic
 from deploy.backends.tensorrt_gpu import TensorRtBackend
 from deploy.measuring.bench import Candidate, bench
 from deploy.measuring.bench_report import BenchReport
-from deploy.measuring.engine_bench import Device, EngineCandidate, bench_engines
+from deploy.measuring.engine_bench import MODES, Device, EngineCandidate, Mode, bench_engines
 from deploy.measuring.gpu_clocks import ClockWatch, watched_clocks
 from deploy.measuring.interleaving import Schedule
 from deploy.tasks.task import Feeds
@@ -38,6 +38,7 @@ def measure_latency(
     repeats: int,
     seconds: float,
     threads: int | None = None,
+    modes: Sequence[Mode] = MODES,
     job: Job,
 ) -> list[BenchReport]:
     """Measure artifacts in turns; the first is the baseline.
@@ -48,6 +49,7 @@ def measure_latency(
         repeats: independent repeats.
         seconds: measured time per artifact and repeat; of engines in each mode.
         threads: per backend; None lets each choose.
+        modes: of engines, how queries are sent.
         job: told what is done.
 
     Returns:
@@ -65,7 +67,7 @@ def measure_latency(
             )
         if threads is not None:
             raise ValueError(f"threads has no effect on backend '{backends.pop()}': it computes on the GPU")
-        return _measure_engines(parts, batches, Schedule.of(repeats=repeats, seconds=seconds), job=job)
+        return _measure_engines(parts, batches, Schedule.of(repeats=repeats, seconds=seconds), modes, job=job)
     gpu = cuda_devices()[0][0] if _CUDA_GRAPHS in backends else None
     reports = []
     with ExitStack() as stack:
@@ -84,7 +86,7 @@ def measure_latency(
 
 
 def _measure_engines(
-    parts: Sequence[Measured], batches: Sequence[Feeds], schedule: Schedule, *, job: Job
+    parts: Sequence[Measured], batches: Sequence[Feeds], schedule: Schedule, modes: Sequence[Mode], *, job: Job
 ) -> list[BenchReport]:
     schedule.check()
     with ExitStack() as stack:
@@ -97,7 +99,7 @@ def _measure_engines(
         reports: list[BenchReport] = []
         for feeds in batches:
             with watched_clocks(cuda_devices()[0][0]) as watch:
-                measured = bench_engines(candidates, feeds, device, schedule=schedule, progress=job.tell)
+                measured = bench_engines(candidates, feeds, device, schedule=schedule, modes=modes, progress=job.tell)
             reports += [_with_clocks(report, watch) for report in measured]
         return reports
 

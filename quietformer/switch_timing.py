@@ -7,7 +7,7 @@ combination is faster beyond doubt.
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from itertools import product
 from pathlib import Path
@@ -22,8 +22,10 @@ from deploy.graphs.profiles import Switch, profile_named
 from deploy.graphs.shapes import parse_shapes
 from deploy.graphs.site_choice import SiteChoice
 from deploy.measuring.bench_report import BenchReport, CandidateTiming
+from deploy.measuring.engine_bench import MODES
 from deploy.quantization.bits import Bits
 from deploy.quantization.switch_decision import SwitchDecision, SwitchTiming, fastest, switches_text
+from deploy.tasks.task import Feeds
 from quietformer.engine_build import EngineWishes, build_from_texts, targets_here
 from quietformer.graph_data.graph_inputs import graph_inputs
 from quietformer.latency_measurement import Measured, measure_latency
@@ -117,15 +119,24 @@ def decide_switches(
             )
             for switches, path in made
         ]
-        report = measure_latency(
-            parts, [inputs.full_batch(None, shape)], repeats=timed_on.repeats, seconds=timed_on.seconds, job=job
-        )[0]
+        report = _measured(parts, inputs.full_batch(None, shape), timed_on, job=job)
         simulated = False
         if timed_on.backend not in ENGINE_BACKENDS:
             with open_backend(timed_on.backend, parts[0].artifact) as opened:
                 simulated = opened.is_simulated
     timings = tuple(_timing(switches, timing) for (switches, _), timing in zip(made, report.timings, strict=True))
     return _decision(timed_on, timings, device=_device(report), measured=report.title, is_simulated=simulated)
+
+
+def _measured(parts: Sequence[Measured], feeds: Feeds, timed_on: TimedOn, *, job: Job) -> BenchReport:
+    """The candidates in turns; engines per request as a CUDA graph, or without one where some engine cannot be written down as one."""
+    for modes in (MODES[:1], MODES[1:2]):
+        reports = measure_latency(
+            parts, [feeds], repeats=timed_on.repeats, seconds=timed_on.seconds, modes=modes, job=job
+        )
+        if reports:
+            break
+    return reports[0]
 
 
 def _feeds_shape(usual: str, sizes: dict[str, tuple[int | str, ...]]) -> str:

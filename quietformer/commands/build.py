@@ -54,6 +54,9 @@ def build(
     bmms: Bmms = SwitchChoice.PROFILE,
     residual_adds: ResidualAdds = SwitchChoice.PROFILE,
     gate_path: GatePath = SwitchChoice.PROFILE,
+    seconds: Annotated[
+        float, typer.Option("--seconds", help="Of a switch that is 'auto': time per combination and repeat.")
+    ] = 1.0,
     min_shapes: Annotated[
         str | None, typer.Option("--min-shapes", metavar="SHAPES", help="Smallest shapes: 1x1, or 1 image.")
     ] = None,
@@ -133,7 +136,7 @@ def build(
         if calibration is None:
             reports = {"": build_from_texts(model, out, wishes, force=force, job=job)}
         else:
-            reports = build_forms(model, calibration, out, wishes, choice=choice, force=force, job=job)
+            reports = build_forms(model, calibration, out, wishes, choice=choice, seconds=seconds, force=force, job=job)
     for folder, report in reports.items():
         for warning in report.warnings:
             typer.echo(f"warning: {warning}", err=True)
