@@ -29,7 +29,11 @@ class GraphText:
     encoder: TextEncoder
     input_names: tuple[str, ...]
     tokenizer_file: Path
-    usual_shape: str = f"1x{USUAL_LENGTH}"
+
+    @property
+    def usual_shape(self) -> str:
+        """One row of the length that the graph takes alone, else of the usual one or as many tokens as the model has positions."""
+        return f"1x{self.length or min(USUAL_LENGTH, self.info.max_length)}"
 
     @property
     def length(self) -> int | None:

@@ -68,7 +68,7 @@ def test_a_processor_times_every_combination_and_the_graph_keeps_the_fastest(
     assert decision.switches == fastest(decision.timings)
     assert (recorded.choice.bmms, recorded.choice.residual_adds) == tuple(decision.switches.values())
     assert f"bmms={decision.switches['bmms']} residual_adds=" in told.stdout
-    assert "no findings" in succeed("lint", out).stdout
+    assert "no findings" in succeed("lint", out, "--profile", profile).stdout
     assert [path.name for path in tmp_path.iterdir() if path.name.startswith(".")] == []
 
 
