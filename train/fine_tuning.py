@@ -19,11 +19,11 @@ def load_trunk(path: Path, settings: AttentionSettings, *, seed: int) -> PreTrai
 
     Args:
         path: checkpoint.
-        settings: of the attention, for a checkpoint that was not converted; vanilla ones leave one that was as it is.
+        settings: of the attention, for a checkpoint with vanilla attention; vanilla ones leave a converted one as it is.
         seed: of new gates.
 
     Raises:
-        ValueError: the checkpoint was converted and ``settings`` are not vanilla; and as :func:`train.checkpoints.checkpoint.load`.
+        ValueError: neither the checkpoint's attention nor ``settings`` are vanilla; and as :func:`train.checkpoints.checkpoint.load`.
     """
     trunk = load(path, head="none")
     if settings_of(trunk) is None or not settings.is_vanilla:

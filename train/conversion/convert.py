@@ -7,6 +7,7 @@ do not change.
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import torch
@@ -27,19 +28,28 @@ def convert(model: PreTrainedModel, settings: AttentionSettings, *, seed: int = 
     """Give every attention layer of ``model`` the softmax and gate of ``settings``, in place.
 
     Args:
-        model: of a supported family, with or without a task head, on any device, in any floating dtype.
+        model: of a supported family, with or without a task head, on any device, in any floating dtype; as it came, or converted
+            with vanilla attention, as a vanilla model from scratch is. Its norm after the patch embedding stays.
         settings: what the attention is to do; vanilla settings are allowed and recorded too.
         seed: draws the hidden weights of ``mlp`` gates.
 
     Raises:
         ValueError: the family is not supported or the model has what :func:`check_convertible` refuses, it has no rotary
-            positions for a prefix, the gate cannot read its heads' own features, or it has been converted before.
+            positions for a prefix, the gate cannot read its heads' own features, or it has other attention than vanilla already.
     """
-    if (earlier := settings_of(model)) is not None:
-        raise ValueError(
-            f"the model is already converted (softmax '{earlier.softmax}', gate '{earlier.gate}'); convert the original"
-        )
-    attach_settings(model, settings, seed=seed)
+    earlier = settings_of(model)
+    if earlier is None:
+        attach_settings(model, settings, seed=seed)
+    else:
+        if not replace(earlier, patch_norm=False).is_vanilla:
+            prefix = f", prefix of {earlier.prefix}" if earlier.prefix else ""
+            raise ValueError(
+                f"the model is already converted (softmax '{earlier.softmax}', gate '{earlier.gate}'{prefix}); convert the original"
+            )
+        if settings.patch_norm and not earlier.patch_norm:
+            add_patch_norm_(model)
+        settings = replace(settings, patch_norm=settings.patch_norm or earlier.patch_norm)
+        _attach_to_layers(model, settings, seed=seed)
     setattr(model.config, CONFIG_KEY, settings.to_dict())
 
 
@@ -74,6 +84,11 @@ def attach_settings(model: PreTrainedModel, settings: AttentionSettings, *, seed
         replace_attention_(model)
     if settings.patch_norm:
         add_patch_norm_(model)
+    _attach_to_layers(model, settings, seed=seed)
+    model.set_attn_implementation(ATTENTION_NAME)
+
+
+def _attach_to_layers(model: PreTrainedModel, settings: AttentionSettings, *, seed: int) -> None:
     generator = torch.Generator().manual_seed(seed)
     layers = layers_of(model)
     _check_gate(settings, layers[0])
@@ -89,7 +104,6 @@ def attach_settings(model: PreTrainedModel, settings: AttentionSettings, *, seed
         attach_attention(layer.attention, settings, gate)
     if settings.prefix:
         attach_prefix(model, length=settings.prefix)
-    model.set_attn_implementation(ATTENTION_NAME)
 
 
 def attach_prefix(model: PreTrainedModel, *, length: int) -> None:

@@ -118,6 +118,19 @@ def test_a_converted_model_starts_as_the_untouched_one(name: str, gate: str) -> 
 
 
 @pytest.mark.parametrize("name", VISION_FAMILIES)
+@pytest.mark.parametrize("patch_norm", [False, True])
+def test_a_vanilla_model_from_scratch_takes_gates_keeps_its_patch_norm_and_puts_out_the_same(
+    name: str, patch_norm: bool
+) -> None:
+    model = converted(name, patch_norm=patch_norm)
+    before = logits_of(model, image_batch())
+    convert(model, AttentionSettings(gate="linear", gate_scale=2.0))
+    assert settings_of(model) == AttentionSettings(gate="linear", gate_scale=2.0, patch_norm=patch_norm)
+    assert (patch_norm_of(model) is not None) == patch_norm
+    assert torch.equal(logits_of(model, image_batch()), before)
+
+
+@pytest.mark.parametrize("name", VISION_FAMILIES)
 @pytest.mark.parametrize("softmax", SOFTMAX)
 @pytest.mark.parametrize("gate", GATES)
 @pytest.mark.parametrize("patch_norm", [False, True])

@@ -111,6 +111,15 @@ def test_converting_twice_is_refused() -> None:
         convert(model, AttentionSettings())
 
 
+def test_a_model_converted_with_vanilla_attention_takes_gates_and_stays_as_it_was() -> None:
+    model, batch = tiny_encoder(), padded_batch()
+    convert(model, AttentionSettings())
+    before = last_hidden(model, batch)
+    convert(model, GATED)
+    assert settings_of(model) == GATED
+    assert torch.equal(last_hidden(model, batch), before)
+
+
 def test_an_unsupported_family_is_refused_with_the_supported_ones() -> None:
     model = GPT2Model(GPT2Config(vocab_size=20, n_embd=8, n_layer=1, n_head=2, n_positions=16))
     with pytest.raises(ValueError, match=r"'gpt2' is not supported: .*supported are bert, roberta"):
