@@ -57,6 +57,10 @@ def driver_of_one_gpu(*, start_code: int = 0) -> SimpleNamespace:
         buffer.value = b"NVIDIA Test"
         return 0
 
+    def place(buffer: ctypes.Array[ctypes.c_char], _size: int, _handle: object) -> int:
+        buffer.value = b"0000:65:00.0"
+        return 0
+
     return SimpleNamespace(
         cuInit=lambda _flags: start_code,
         cuDeviceGetCount=lambda count: fill(count, 1, ctypes.c_int),
@@ -64,6 +68,7 @@ def driver_of_one_gpu(*, start_code: int = 0) -> SimpleNamespace:
         cuDeviceGetName=name,
         cuDeviceGetAttribute=lambda value, attribute, _handle: fill(value, {75: 9, 76: 0}[attribute], ctypes.c_int),
         cuDriverGetVersion=lambda value: fill(value, 13020, ctypes.c_int),
+        cuDeviceGetPCIBusId=place,
         cuDeviceTotalMem_v2=lambda value, _handle: fill(value, 80 << 30, ctypes.c_size_t),
     )
 
@@ -72,7 +77,11 @@ def test_a_gpu_is_described_by_its_driver(monkeypatch: pytest.MonkeyPatch) -> No
     monkeypatch.setattr(probe, "load_driver", driver_of_one_gpu)
     devices, why_none = cuda_devices()
     assert not why_none
-    assert devices == [CudaDevice(name="NVIDIA Test", compute_capability="9.0", memory_bytes=80 << 30, driver="13.2")]
+    assert devices == [
+        CudaDevice(
+            name="NVIDIA Test", compute_capability="9.0", memory_bytes=80 << 30, driver="13.2", pci="0000:65:00.0"
+        )
+    ]
 
 
 def test_a_driver_that_does_not_start_is_told(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -123,7 +123,7 @@ class TestRefusedBeforeAnyRuntime:
         _change(engine, backend="tensorrt-rtx")
         self._refused(engine, runtimes, "holds an engine of tensorrt-rtx; expected one of tensorrt")
         (engine / "engine.json").write_text("{}")
-        self._refused(engine, runtimes, "has format None; expected 3")
+        self._refused(engine, runtimes, "has format None; expected 4")
         (engine / "engine.json").write_text("ftrt")
         self._refused(engine, runtimes, "engine.json is not JSON")
         (engine / "engine.json").unlink()
