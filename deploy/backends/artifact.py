@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
 import onnx
 
-from deploy.backends.own_zero_points import separate_zero_points
-from deploy.backends.unsigned_activations import use_unsigned_activations
 from deploy.graphs.graph_info import METADATA_KEY, GraphInfo
 from deploy.graphs.graph_structure import external_files, read_structure
 from deploy.graphs.tensor_types import has_float8
@@ -19,7 +18,7 @@ class CpuArtifact:
     """What a CPU runtime is opened on."""
 
     source: str | bytes
-    """Path of the file, or the bytes of a model whose signed activations became unsigned or whose weights shared a zero point."""
+    """Path of the file, or the bytes of a model that was rewritten for the runtime."""
     weights: tuple[Path, ...]
     """Files beside the graph that hold its weights."""
     is_quantized: bool
@@ -34,8 +33,12 @@ class CpuArtifact:
     """The graph's own metadata; None for a graph that quietformer did not export."""
 
 
-def read_artifact(path: Path) -> CpuArtifact:
+def read_artifact(path: Path, *, rewrite: Callable[[onnx.ModelProto], bool]) -> CpuArtifact:
     """Read an ONNX file.
+
+    Args:
+        path: of the graph.
+        rewrite: brings a quantized graph into the form that a runtime is fast on, in place; returns whether it changed anything.
 
     Raises:
         FileNotFoundError: no such file, or one of those that hold its weights.
@@ -49,7 +52,7 @@ def read_artifact(path: Path) -> CpuArtifact:
     if missing := [file for file in weights if not file.is_file()]:
         raise FileNotFoundError(f"{path} keeps weights in {missing[0].name}, which is not beside it")
     is_quantized = any(node.op_type == "QuantizeLinear" for node in structure.graph.node)
-    is_changed = is_quantized and use_unsigned_activations(structure) + separate_zero_points(structure) > 0
+    is_changed = is_quantized and rewrite(structure)
     return CpuArtifact(
         source=structure.SerializeToString() if is_changed else str(path),
         weights=weights,

@@ -15,6 +15,7 @@ import numpy as np
 
 from deploy.backends.artifact import CpuArtifact, read_artifact
 from deploy.backends.base import Backend, Feeds
+from deploy.backends.unsigned_activations import use_unsigned_activations
 from deploy.machine import machine_facts
 
 try:
@@ -47,7 +48,7 @@ class OpenVinoBackend(Backend):
     def __init__(self, path: Path, *, threads: int | None = None, precision: Precision | None = None) -> None:
         if precision is not None and precision not in get_args(Precision):
             raise ValueError(f"unknown precision '{precision}'; known are {', '.join(get_args(Precision))}")
-        artifact = read_artifact(path)
+        artifact = read_artifact(path, rewrite=lambda model: use_unsigned_activations(model) > 0)
         if artifact.is_float8:
             # Its results differ from the graph's own by half as much as the graph's from float (2026.4, measured).
             raise ValueError(

@@ -11,6 +11,7 @@ import onnxruntime
 from deploy.calibration.calibrate import calibrate
 from deploy.calibration.calibration_cache import CalibrationCache
 from deploy.quantization.quantize import quantize
+from deploy.quantization.stored_weights import WeightRanges
 from tests.deploy.encoder_graph import EncoderRecipe, encoder, feeds
 
 
@@ -22,11 +23,13 @@ def calibrated(folder: Path, recipe: EncoderRecipe | None = None) -> tuple[Path,
     return path, calibrate(path, batches, method="minmax", data={"kind": "test"}, seed=0, threads=1)
 
 
-def quantized(folder: Path, profile: str, recipe: EncoderRecipe | None = None) -> Path:
+def quantized(
+    folder: Path, profile: str, recipe: EncoderRecipe | None = None, *, weights: WeightRanges = "minmax"
+) -> Path:
     """Write the small encoder and its integers for one profile; return the path of the latter."""
     path, cache = calibrated(folder, recipe)
     out = folder / f"{profile}.onnx"
-    quantize(path, cache, out, profile=profile)
+    quantize(path, cache, out, profile=profile, weights=weights)
     return out
 
 

@@ -14,6 +14,7 @@ import pytest
 from onnx import numpy_helper
 
 from deploy.backends.artifact import read_artifact
+from deploy.backends.onnxruntime_form import OnnxRuntimeForm
 from deploy.backends.opening import BACKEND_NAMES, open_backend
 from deploy.backends.unsigned_activations import use_unsigned_activations
 from deploy.machine import machine_facts
@@ -83,7 +84,7 @@ def test_integer_graphs_agree_with_the_simulated_arithmetic(
 
 @pytest.mark.parametrize("profile", ["tensorrt", "ort", "paper"])
 def test_onnxruntime_multiplies_integers(tmp_path: Path, profile: str) -> None:
-    artifact = read_artifact(quantized(tmp_path, profile))
+    artifact = read_artifact(quantized(tmp_path, profile), rewrite=OnnxRuntimeForm(saturates=False).rewrite)
     options = onnxruntime.SessionOptions()
     options.optimized_model_filepath = str(tmp_path / "optimized.onnx")
     options.log_severity_level = 3

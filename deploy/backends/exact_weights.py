@@ -1,0 +1,98 @@
+"""Keep integer kernels exact on processors that add products of unsigned and signed bytes by pairs in 16 bits.
+
+``vpmaddubsw`` of x86 without an 8-bit dot product computes ``a[2k] * w[2k, n] + a[2k+1] * w[2k+1, n]`` (a unsigned, w signed) and cuts the
+sum off at 16 bits. Weights that can get there are written as unsigned: for two unsigned bytes ONNX Runtime has a kernel that widens first,
+exact, and slower by a fifth to a half. Those that cannot (:mod:`deploy.quantization.pair_sums`) keep the fast one.
+
+    w = scale * (q - zero) = scale * ((q + 128) - (zero + 128))
+"""
+
+from __future__ import annotations
+
+import numpy as np
+import onnx
+from onnx import TensorProto, numpy_helper
+from onnx.external_data_helper import uses_external_data
+
+from deploy.backends.integer_products import OPERATOR
+from deploy.graphs.graph_index import GraphIndex, Use
+from deploy.quantization.pair_sums import fit_in_any_pairs, fit_in_pairs
+
+_SHIFT = 128
+_ZERO_SLOTS = {OPERATOR: (1, 5), "DequantizeLinear": (0, 2)}
+"""By operator: the input slots of a weight and of its zero point."""
+_GRAPHS = (onnx.AttributeProto.GRAPH, onnx.AttributeProto.GRAPHS)
+
+
+def use_exact_weights(model: onnx.ModelProto) -> bool:
+    """Rewrite ``model`` in place: signed weights whose sums may saturate become unsigned.
+
+    Returns:
+        Whether every weight of the graph is now safe. False where weights lie in other files, are made while the graph runs, or go into
+        other operators: then the runtime must be told to choose its exact kernels for all.
+    """
+    index = GraphIndex(model.graph)
+    zeros: dict[str, str] = {}
+    is_safe = not any(_hides_weights(index, node) for node in index.nodes)
+    for tensor in index.initializers.values():
+        uses = index.uses(tensor.name)
+        if tensor.data_type != TensorProto.INT8 or len(tensor.dims) < 2 or all(_is_lookup(use) for use in uses):
+            continue
+        if uses_external_data(tensor) or not all(_can_shift(index, use) for use in uses):
+            is_safe = False
+            continue
+        values = numpy_helper.to_array(tensor)
+        if _is_safe(values, uses):
+            continue
+        for use in uses:
+            _shift_zero(model.graph, index, use, zeros)
+        unsigned = (values.astype(np.int16) + _SHIFT).astype(np.uint8)
+        tensor.CopyFrom(numpy_helper.from_array(unsigned, tensor.name))
+    return is_safe
+
+
+def _is_safe(values: np.ndarray, uses: tuple[Use, ...]) -> bool:
+    """Neighbours are known for the right side of a product, and for it alone."""
+    if all(use.node.op_type == OPERATOR for use in uses):
+        return fit_in_pairs(values)
+    return fit_in_any_pairs(values)
+
+
+def _is_lookup(use: Use) -> bool:
+    return use.node.op_type == "Gather" and use.slot == 0
+
+
+def _can_shift(index: GraphIndex, use: Use) -> bool:
+    weight, zero = _ZERO_SLOTS.get(use.node.op_type, (None, 0))
+    stored = _zero_of(index, use.node, zero)
+    return use.slot == weight and (stored is None or not uses_external_data(stored))
+
+
+def _zero_of(index: GraphIndex, node: onnx.NodeProto, slot: int) -> onnx.TensorProto | None:
+    return index.initializers.get(node.input[slot]) if len(node.input) > slot else None
+
+
+def _shift_zero(graph: onnx.GraphProto, index: GraphIndex, use: Use, zeros: dict[str, str]) -> None:
+    node, slot = use.node, _ZERO_SLOTS[use.node.op_type][1]
+    stored = _zero_of(index, node, slot)
+    known = "" if stored is None else stored.name
+    if stored is None:
+        # as many as there are scales
+        scale = index.initializers.get(node.input[3 if slot == 5 else 1])
+        dims = () if scale is None else tuple(scale.dims)
+        known, old = f"{dims}", np.zeros(dims, np.int16)
+    else:
+        old = numpy_helper.to_array(stored).astype(np.int16)
+    if known not in zeros:
+        zeros[known] = f"{node.output[0]}/unsigned_weight_zero_point"
+        graph.initializer.append(numpy_helper.from_array((old + _SHIFT).astype(np.uint8), zeros[known]))
+    node.input.extend([""] * (slot + 1 - len(node.input)))
+    node.input[slot] = zeros[known]
+
+
+def _hides_weights(index: GraphIndex, node: onnx.NodeProto) -> bool:
+    """Whether ``node`` may bring in signed weights that are no initializer of this graph."""
+    if node.op_type in ("QuantizeLinear", "DequantizeLinear"):
+        is_made = node.op_type == "QuantizeLinear" or node.input[0] not in index.initializers
+        return is_made and index.is_constant(node.input[0])
+    return any(entry.type in _GRAPHS for entry in node.attribute)
