@@ -192,19 +192,17 @@ def time_rows(given: argparse.Namespace, rows: list[dict[str, Any]]) -> None:
 def _fixes(given: argparse.Namespace, profile: str, *, alone: bool) -> dict[str, Fix]:
     if alone:
         return {"none": FIXES["none"]}
-    own = SWITCHES
-    if profile == "paper":
-        own = {}
-        if given.float_sites is not None:
-            unchanged = SwitchChoice.PROFILE
-            choice = site_choice(
-                exclude=[str(given.float_sites)],
-                include=None,
-                bmms=unchanged,
-                residual_adds=unchanged,
-                gate_path=unchanged,
-            )
-            own = {FALLBACK: Fix(choice=choice)}
+    own = {} if profile == "paper" else dict(SWITCHES)
+    if given.float_sites is not None:
+        unchanged = SwitchChoice.PROFILE
+        choice = site_choice(
+            exclude=[str(given.float_sites)],
+            include=None,
+            bmms=unchanged,
+            residual_adds=unchanged,
+            gate_path=unchanged,
+        )
+        own[FALLBACK] = Fix(choice=choice)
     return {name: fix for name, fix in (FIXES | own).items() if not given.fix or name in given.fix}
 
 
@@ -251,7 +249,7 @@ def main() -> None:
     parser.add_argument("--alone", action="append", default=[], type=_labelled, help="the same, judged without any fix")
     parser.add_argument("--calibration", help="texts, never those of the task")
     parser.add_argument("--task-data", help="scored sentence pairs")
-    parser.add_argument("--float-sites", type=Path, help="list that 'quietformer explain --profile paper' wrote")
+    parser.add_argument("--float-sites", type=Path, help="list that 'quietformer explain' wrote for the profile")
     parser.add_argument("--profile", action="append", help="paper by default; repeatable")
     parser.add_argument("--fix", action="append", help="all by default; repeatable, by the names in the table")
     parser.add_argument("--batches", type=int, default=16, help=f"of {_BATCH} texts")

@@ -48,8 +48,16 @@ class PlainOnnxRuntime:
         self._names = [value.name for value in self._session.get_outputs()]
 
     def infer(self, feeds: Feeds, /) -> dict[str, np.ndarray]:
-        """Outputs by name."""
-        return dict(zip(self._names, self._session.run(None, feeds), strict=True))
+        """Outputs by name.
+
+        Raises:
+            ValueError: a node of the graph fails; the message is the runtime's first line.
+        """
+        try:
+            outputs = self._session.run(None, feeds)
+        except Exception as error:  # the runtime's exceptions have no public base
+            raise ValueError(_first_line(error)) from error
+        return dict(zip(self._names, outputs, strict=True))
 
     def fix_shapes(self, feeds: Feeds) -> None:
         """Nothing to do."""
@@ -119,4 +127,8 @@ def open_runner(name: str, graph: Path, *, threads: int | None = None) -> Runner
             warnings.simplefilter("ignore")
             return _OPENERS[name](graph, threads)
     except Exception as error:  # the runtimes' exceptions have no public base
-        raise ValueError(str(error).strip().splitlines()[0][:160]) from error
+        raise ValueError(_first_line(error)) from error
+
+
+def _first_line(error: Exception) -> str:
+    return str(error).strip().splitlines()[0][:160]

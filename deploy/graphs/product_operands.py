@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Collection, Iterator, Sequence
 
 from deploy.graphs.attention_pattern import Attention
@@ -15,6 +16,24 @@ _REARRANGES = frozenset({"Transpose", "Reshape", "Squeeze", "Unsqueeze", "Identi
 def product_operands(attentions: Sequence[Attention]) -> list[Use]:
     """Both operands of both products of every attention."""
     return [Use(node, slot) for attention in attentions for node in (attention.qk, attention.pv) for slot in (0, 1)]
+
+
+def scaled_operand(index: GraphIndex, tensor: str, attentions: Sequence[Attention]) -> str:
+    """``tensor`` times the one number that it is multiplied with on its only way into a product; without one, ``tensor``.
+
+    Some exports put the scale of the scores on queries and keys. Behind it the integers are the same, and the product reads them.
+    """
+    uses = index.after_moves(tensor)
+    if len(uses) != 1 or uses[0].node.op_type not in ("Mul", "Div"):
+        return tensor
+    node, slot = uses[0].node, uses[0].slot
+    factor = index.constant_shape(node.input[1 - slot])
+    if factor is None or math.prod(factor) != 1 or (node.op_type == "Div" and slot != 0):
+        return tensor
+    products = {product.output[0] for attention in attentions for product in (attention.qk, attention.pv)}
+    scaled = str(node.output[0])
+    readers = index.after_moves(scaled)
+    return scaled if readers and all(use.node.output[0] in products for use in readers) else tensor
 
 
 def sum_operands(index: GraphIndex, linears: Sequence[Linear]) -> Iterator[Use]:

@@ -8,7 +8,8 @@ included by name, and so do biases, the insides of LayerNorm, softmax and activa
 Tensors of one encoder layer (``*``: only with a gate), by kind:
 
     linear_output      queries, keys, values, attention output, FFN output; a layer that goes into an activation
-                       function has none, it is quantized after that function only
+                       function has none, it is quantized after that function only; queries and keys after the
+                       number they are multiplied with, where an export put the scale of the scores there
     scores             after the scale and before the mask
     probabilities      after the softmax and its clip
     gate_probability*  after the gate's sigmoid; the hidden layer of an MLP gate is an ``activation_output``

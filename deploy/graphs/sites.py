@@ -23,7 +23,13 @@ from deploy.graphs.graph_patterns import (
     residual_sums,
 )
 from deploy.graphs.norm_pattern import find_norms
-from deploy.graphs.product_operands import leads_only_to, measured_tensor, product_operands, sum_operands
+from deploy.graphs.product_operands import (
+    leads_only_to,
+    measured_tensor,
+    product_operands,
+    scaled_operand,
+    sum_operands,
+)
 from deploy.graphs.profiles import EVERYTHING, UNIT_INTERVAL, Profile, TensorKind, WeightKind
 
 
@@ -134,7 +140,8 @@ def tensor_kinds(index: GraphIndex) -> dict[str, TensorKind]:
     """Kind of every tensor that some profile may quantize (table in :mod:`deploy.graphs.profiles`), most specific first."""
     kinds: dict[str, TensorKind] = {}
     linears = find_linears(index)
-    for attention in find_attentions(index):
+    attentions = find_attentions(index)
+    for attention in attentions:
         kinds[attention.scores] = "scores"
         kinds[attention.probabilities] = "probabilities"
         kinds[attention.context] = "context"
@@ -153,7 +160,7 @@ def tensor_kinds(index: GraphIndex) -> dict[str, TensorKind]:
         if (activated := activation_after(index, linear.output)) is not None:
             kinds.setdefault(activated, "activation_output")
         else:
-            kinds.setdefault(linear.output, "linear_output")
+            kinds.setdefault(scaled_operand(index, linear.output, attentions), "linear_output")
     for node in index.nodes:
         if node.op_type == "Cast" and node.input[0] in kinds:  # the other float type of the same tensor
             kinds.setdefault(node.output[0], kinds[node.input[0]])

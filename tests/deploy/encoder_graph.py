@@ -42,11 +42,18 @@ GELU = {
     "whole": "act = Gelu(f1)",
     "erf": "r = Div(f1, root2) er = Erf(r) er1 = Add(er, one) xe = Mul(f1, er1) act = Mul(xe, half)",
 }
+PRODUCT = {
+    "plain": "score = MatMul(qt, kt)",
+    "scaled": "qs = Mul(qt, half) ks = Mul(half, kt) score = MatMul(qs, ks)",
+    "divided": "qs = Div(qt, root2) score = MatMul(qs, kt)",
+    "per_feature": "qs = Mul(qt, feature) score = MatMul(qs, kt)",
+}
+"""Of queries and keys; torch's exporter puts the scale's root on both sides."""
 LAYER = """
     qm = MatMul({x}, {p}qw) q = Add(qm, {p}qb) q4 = Reshape(q, to4) qt = Transpose<perm=[0,2,1,3]>(q4)
     km = MatMul({x}, {p}kw) k = Add(km, {p}kb) k4 = Reshape(k, to4) kt = Transpose<perm=[0,2,3,1]>(k4)
     vm = MatMul({x}, {p}vw) v = Add({p}vb, vm) v4 = Reshape(v, to4) vt = Transpose<perm=[0,2,1,3]>(v4)
-    score = MatMul(qt, kt) {mask}
+    {product} {mask}
     {softmax}
     c4 = MatMul(prob, vt) ct = Transpose<perm=[0,2,1,3]>(c4) joined = Reshape(ct, to3)
     {gate}
@@ -58,7 +65,7 @@ LAYER = """
 """
 OWN_NAMES = """
 qm q q4 qt keys g h st wide km k k4 kt vm v v4 vt score masked prob s c m a top safe shifted e total rest extra all c4 ct
-joined gm gl gs g3 split mix hm hl hr ctx om o r1 n1 f1m f1 act r er er1 xe f2m f2 r2 scaled barred
+joined gm gl gs g3 split mix hm hl hr ctx om o r1 n1 f1m f1 act r er er1 xe f2m f2 r2 scaled barred qs ks
 """
 """Tensors of one layer; each gets the layer's number as a suffix."""
 
@@ -70,6 +77,7 @@ class EncoderRecipe:
     softmax: str = "vanilla"
     gate: str = "none"
     gelu: str = "whole"
+    product: str = "plain"
     mask: str = "add"
     head: bool = False
     num_layers: int = 1
@@ -92,6 +100,7 @@ def encoder(recipe: EncoderRecipe | None = None) -> onnx.ModelProto:
         x = "x" if layer == 0 else f"out{layer - 1}"
         text = LAYER.format(
             x=x, p=f"w{layer}_", out=out, softmax=SOFTMAX[recipe.softmax], mask=masks[recipe.mask],
+            product=PRODUCT[recipe.product],
             gate=GATE[recipe.gate].format(x=x, p=f"w{layer}_"), gelu=GELU[recipe.gelu],
         )  # fmt: skip
         body += _rename(text, suffix=f"_{layer}")
@@ -146,7 +155,7 @@ def _fill(model: onnx.ModelProto, recipe: EncoderRecipe) -> None:
         "type_table": normal(2, D), "position_table": generator.standard_normal((MAX_T, D)).astype(np.float32),
         "g0": 1 + normal(D), "b0": normal(D), "w_head": normal(D, V), "b_head": normal(V),
         "low": np.float32(-1e4), "zero": np.float32(0), "one": np.float32(1), "half": np.float32(0.5),
-        "quarter": np.float32(0.25), "root2": np.float32(np.sqrt(2)), "cut": np.float32(0.05), "stretch": np.float32(1.1),
+        "quarter": np.float32(0.25), "root2": np.float32(np.sqrt(2)), "feature": normal(D // H), "cut": np.float32(0.05), "stretch": np.float32(1.1),
         "gamma": np.float32(-0.05), "idx0": np.int64(0), "idx1": np.int64(1), "axes12": np.array([1, 2]),
         "last": np.array([-1]), "minus": np.array([-1]), "tiny": np.float32(2e-5),
         "pads": np.array([0] * 7 + [1]), "start": np.array([0]), "stop": np.array([-1]), "three": np.array([3]),

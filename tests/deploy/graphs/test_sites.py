@@ -24,6 +24,9 @@ VARIANTS = [
     EncoderRecipe(gate="linear", gelu="erf"),
     EncoderRecipe(mask="where"),
     EncoderRecipe(mask="scaled"),
+    EncoderRecipe(product="scaled"),
+    EncoderRecipe(product="divided"),
+    EncoderRecipe(product="per_feature"),
 ]
 
 
@@ -138,6 +141,23 @@ def test_products_of_activations_read_integers_on_both_sides_where_bmms_are_on()
     assert operands["vt_0"] == ("v_0", "linear_output")
     assert operands["prob_0"] == ("prob_0", "probabilities")
     assert "scaled_0" not in operands
+
+
+@pytest.mark.parametrize(
+    ("product", "queries", "keys"),
+    [("plain", "q_0", "k_0"), ("scaled", "qs_0", "ks_0"), ("divided", "qs_0", "k_0"), ("per_feature", "q_0", "k_0")],
+)
+def test_queries_and_keys_become_integers_behind_the_number_they_are_multiplied_with(
+    product: str, queries: str, keys: str
+) -> None:
+    kinds = _kinds(encoder(EncoderRecipe(product=product)), "paper")
+    assert {name for name in kinds if name[0] in "qk"} == {queries, keys}
+    assert kinds[queries] == kinds[keys] == "linear_output"
+
+
+def test_switched_off_products_leave_scaled_queries_and_keys_in_float() -> None:
+    off = find_sites(encoder(EncoderRecipe(product="scaled")), replace(PROFILES["paper"], bmms="off"))
+    assert not {"q_0", "k_0", "qs_0", "ks_0"} & {site.tensor for site in off.activations}
 
 
 def test_residual_sums_share_the_integers_of_the_linear_layers_beside_them() -> None:
