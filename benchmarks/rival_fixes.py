@@ -130,7 +130,7 @@ def judge_rows(given: argparse.Namespace, rows: list[dict[str, Any]]) -> None:
         subject = Subject(graph, [dict(batch) for batch in drawn], threads=given.threads)
         smoothed: dict[float, Subject] = {}
         with open_backend("onnxruntime", graph, threads=given.threads) as reference:
-            task = open_task("sts", graph, given.task_data, float_infer=reference.infer, limit=given.limit)
+            task, _ = open_task("sts", graph, given.task_data, float_infer=reference.infer, limit=given.limit)
             if (label, "", "float32") not in done:
                 score = task.evaluate(reference.infer).score
                 _add(given.out, rows, model=label, profile="", fix="float32", score=score, path=str(graph))
@@ -253,7 +253,7 @@ def main() -> None:
     parser.add_argument("--profile", action="append", help="paper by default; repeatable")
     parser.add_argument("--fix", action="append", help="all by default; repeatable, by the names in the table")
     parser.add_argument("--batches", type=int, default=16, help=f"of {_BATCH} texts")
-    parser.add_argument("--limit", type=int, help="first so many pairs")
+    parser.add_argument("--limit", type=int, help="so many pairs, drawn at random")
     parser.add_argument("--threads", type=int, help="of ONNX Runtime; its own choice by default")
     parser.add_argument("--shapes", nargs="*", default=_SHAPES)
     parser.add_argument("--seconds", type=float, default=0.5, help="measured time per row, shape and repeat")

@@ -103,7 +103,7 @@ def main() -> None:
     parser.add_argument("--fidelity-rows", type=int, default=32, help="that fidelity is judged on; never those samples")
     parser.add_argument("--retrofitted", type=Path, help="float graph of the retrofitted model, exported")
     parser.add_argument("--task-data", help="scored sentence pairs: also judge by STS")
-    parser.add_argument("--limit", type=int, default=200, help="first so many pairs")
+    parser.add_argument("--limit", type=int, default=200, help="so many pairs, drawn at random")
     parser.add_argument("--python", action="append", default=[], metavar="PACKAGE=PATH", help="interpreter of a rival")
     parser.add_argument("--arms", nargs="*", default=["original", "retrofitted"])
     parser.add_argument("--rows", nargs="*", default=list(ROWS), choices=list(ROWS))
@@ -155,7 +155,7 @@ def judge_rows(run: Run) -> None:
     task = None
     if run.given.task_data and read_info(graph).reads == "tokens":
         with open_backend("onnxruntime", graph) as baseline:
-            task = open_task("sts", graph, run.given.task_data, float_infer=baseline.infer, limit=run.given.limit)
+            task, _ = open_task("sts", graph, run.given.task_data, float_infer=baseline.infer, limit=run.given.limit)
     for name, row, runner in run.opened_rows():
         if runner in row.get("judged", {}) or run.is_over():
             continue

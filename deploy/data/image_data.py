@@ -64,13 +64,26 @@ def read_images(
     limit: int | None = None,
     allow_evaluation_split: bool = False,
 ) -> list[LabelledImage]:
-    """Images in a fixed order: rows as they stand in the files, or class folders in turn.
+    """The images that :func:`each_image` gives, with its arguments and errors.
+
+    ``limit`` stops after so many; ``deploy.data.example_draw`` draws from all.
+    """
+    if limit is not None and limit < 1:
+        raise ValueError(f"limit is {limit}; expected at least 1")
+    found = each_image(path, purpose=purpose, labelled=labelled, allow_evaluation_split=allow_evaluation_split)
+    with closing(found):
+        return list(islice(found, limit))
+
+
+def each_image(
+    path: Path | str, *, purpose: Purpose = "training", labelled: bool = True, allow_evaluation_split: bool = False
+) -> Generator[LabelledImage]:
+    """Images one by one: rows as they stand in the files, or class folders in turn.
 
     Args:
         path: file or folder; see the module.
         purpose: which splits of a folder to read; ``training`` refuses data whose name says that it is for measuring.
         labelled: without, labels are neither read nor expected.
-        limit: stop after so many images.
         allow_evaluation_split: let ``training`` read data for measuring.
 
     Raises:
@@ -78,14 +91,12 @@ def read_images(
         ValueError: nothing to read, an evaluation split, damaged content, missing columns or labels.
         ImportError: parquet without pyarrow.
     """
-    if limit is not None and limit < 1:
-        raise ValueError(f"limit is {limit}; expected at least 1")
-    found = _images(_path(path), purpose, labelled=labelled, allow_evaluation_split=allow_evaluation_split)
-    with closing(found):
-        images = list(islice(found, limit))
-    if not images:
+    is_empty = True
+    for image in _images(_path(path), purpose, labelled=labelled, allow_evaluation_split=allow_evaluation_split):
+        is_empty = False
+        yield image
+    if is_empty:
         raise ValueError(f"{path} holds no image")
-    return images
 
 
 def class_names(path: Path | str, *, purpose: Purpose = "training") -> tuple[str, ...] | None:

@@ -55,7 +55,18 @@ class LabelledText:
 def read_texts(
     path: Path | str, *, column: str | None = None, limit: int | None = None, allow_evaluation_split: bool = False
 ) -> list[str]:
-    """Texts to train or calibrate on, in the order of the files.
+    """The texts that :func:`each_text` gives, to train or calibrate on, with its arguments and errors.
+
+    ``limit`` stops after so many; ``deploy.data.example_draw`` draws from all.
+    """
+    if limit is not None and limit < 1:
+        raise ValueError(f"limit is {limit}; expected at least 1")
+    with closing(each_text(path, column=column, allow_evaluation_split=allow_evaluation_split)) as texts:
+        return list(islice(texts, limit))
+
+
+def each_text(path: Path | str, *, column: str | None = None, allow_evaluation_split: bool = False) -> Generator[str]:
+    """Texts one by one, in the order of the files.
 
     In a ``.txt`` file every line is a text; blank lines and ``= headings =`` are dropped. In tables the texts are in
     ``column``, else in ``text``, ``sentence`` or ``content``, else both sentences of a pair are texts.
@@ -63,7 +74,6 @@ def read_texts(
     Args:
         path: file, folder or ``hf:`` name. Of a folder with splits only the training files are read.
         column: column of the texts in tables.
-        limit: stop after so many texts.
         allow_evaluation_split: read a file although its name says that it is for measuring.
 
     Raises:
@@ -71,18 +81,14 @@ def read_texts(
         ValueError: nothing to read, an evaluation split, damaged content, or a missing column.
         ImportError: the format needs an extra that is not installed.
     """
-    if limit is not None and limit < 1:
-        raise ValueError(f"limit is {limit}; expected at least 1")
-    texts: list[str] = []
+    is_empty = True
     for source in _sources(path, purpose="training", allow_evaluation_split=allow_evaluation_split):
-        remaining = None if limit is None else limit - len(texts)
-        if remaining == 0:
-            break
         with closing(_texts_of(source, column)) as found:
-            texts += islice(found, remaining)
-    if not texts:
+            for text in found:
+                is_empty = False
+                yield text
+    if is_empty:
         raise ValueError(f"{path} holds no text")
-    return texts
 
 
 def read_pairs(path: Path | str) -> list[SentencePair]:

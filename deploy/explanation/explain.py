@@ -16,6 +16,7 @@ import onnx
 
 from deploy.calibration.calibration_cache import CalibrationCache
 from deploy.calibration.quant_params import QuantParams
+from deploy.data.example_draw import ExamplesUsed
 from deploy.explanation.explanation import ExplainedSite, Explanation, SearchStep
 from deploy.explanation.float_search import search_float_sites
 from deploy.explanation.literal_session import literal_session
@@ -69,6 +70,7 @@ def explain(
     choice: SiteChoice | None = None,
     bits: Bits | None = None,
     data: str = "",
+    examples: ExamplesUsed | None = None,
     settings: ExplainSettings | None = None,
     progress: ExplainProgress | None = None,
 ) -> Explanation:
@@ -83,6 +85,7 @@ def explain(
         choice: what is changed about the sites; the search goes on from there.
         bits: widths of the integers.
         data: what the task evaluates on, in words.
+        examples: which examples of it.
         settings: how much is evaluated.
         progress: told what is done.
 
@@ -112,7 +115,7 @@ def explain(
     sites = switchables(selection.sites)
     progress.tell(f"{task.name}: float")
     with literal_session(float_model, threads=settings.threads) as infer:
-        batches, float_score = probe_feeds(task, infer)
+        rows_of_probe, batches, float_score = probe_feeds(task, infer)
     progress.tell(f"{task.name}: all {len(sites)} sites in integers")
     quantized_score = work.score(())
     quantized = work.quantized(())
@@ -132,6 +135,8 @@ def explain(
             higher_is_better=task.higher_is_better,
             num_examples=task.num_examples,
             data=data,
+            examples=examples,
+            probe=rows_of_probe,
             float_score=float_score,
             quantized_score=quantized_score,
             output_sqnr=decibels(probe.signal, everything),

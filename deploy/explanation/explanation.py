@@ -6,6 +6,7 @@ import math
 from dataclasses import asdict, dataclass
 from typing import Any
 
+from deploy.data.example_draw import ExamplesUsed
 from deploy.graphs.site_choice import literal_pattern
 
 SCHEMA_VERSION = 1
@@ -38,6 +39,18 @@ class ExplainedSite:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
+class ProbeRows:
+    """The examples that sites are screened on: rows of a task's batches."""
+
+    batches: tuple[int, ...]
+    """Numbers of the batches, of which the task has ``available``."""
+    rows: tuple[tuple[int, ...], ...]
+    """Rows of each, drawn at random."""
+    available: int
+    seed: int
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
 class SearchStep:
     """One evaluation of the search."""
 
@@ -61,6 +74,10 @@ class Explanation:
     higher_is_better: bool
     num_examples: int
     data: str
+    examples: ExamplesUsed | None
+    """Which examples of the data were evaluated."""
+    probe: ProbeRows
+    """Which of them the sites were screened on."""
     float_score: float
     quantized_score: float
     output_sqnr: float | None
@@ -92,9 +109,10 @@ class Explanation:
         """
         if not self.float_sites:
             raise ValueError("there is no set of float sites to write")
+        chosen = "" if self.examples is None else f", {self.examples.in_words()}"
         head = (
             f"# {len(self.float_sites)} of {len(self.sites)} sites of profile {self.profile} in float: {self.metric} "
-            f"{self.float_sites_score:.4f} on {self.data} (float {self.float_score:.4f}, all in integers "
+            f"{self.float_sites_score:.4f} on {self.data}{chosen} (float {self.float_score:.4f}, all in integers "
             f"{self.quantized_score:.4f}), simulated\n"
         )
         return head + "".join(f"{literal_pattern(name)}\n" for name in self.float_sites)

@@ -16,6 +16,7 @@ from deploy.calibration.calibrate import real_positions
 from deploy.calibration.quant_params import QuantParams
 from deploy.calibration.token_axes import real_parts
 from deploy.calibration.token_layouts import find_layouts
+from deploy.explanation.explanation import ProbeRows
 from deploy.explanation.literal_session import literal_session
 from deploy.explanation.site_figures import RoundingFigures
 from deploy.explanation.switched_graph import SWITCHES, Switchable, add_switches, constants_of
@@ -25,27 +26,48 @@ from deploy.quantization.site_selection import Place
 from deploy.tasks.task import Feeds, Infer, Task
 
 _ROWS = 16
-"""Rows that are taken."""
-_PLACE = 0.6
-"""Which batch they are taken from, as a share of the way through the task: tasks on texts go from short ones to long ones."""
+"""Rows that are taken in all."""
+_BATCHES = 4
+"""Batches that they are taken from, evenly spread: tasks on texts go from short ones to long ones."""
+_MOST_KEPT = 64
+_SEED = 0
 
 
-def probe_feeds(task: Task, infer: Infer) -> tuple[list[Feeds], float]:
-    """Feeds of a few examples from one batch of a task; and the score of ``infer``, which ran the whole task for them."""
-    kept: list[Feeds] = []
+def probe_feeds(task: Task, infer: Infer) -> tuple[ProbeRows, list[Feeds], float]:
+    """A few examples of a task, drawn at random, their feeds, and the score of ``infer``, which ran the whole task for them."""
+    kept: list[tuple[int, np.ndarray, Feeds]] = []
     stride, number = 1, 0
 
     def recording(feeds: Feeds) -> dict[str, np.ndarray]:
         nonlocal kept, stride, number
         if number % stride == 0:
-            kept.append({name: value[:_ROWS].copy() for name, value in feeds.items()})
-            if len(kept) >= 64:
+            size = len(next(iter(feeds.values())))
+            rows = np.random.default_rng([_SEED, number]).permutation(size)[:_ROWS]
+            kept.append((number, rows, {name: value[rows] for name, value in feeds.items()}))
+            if len(kept) > _BATCHES:
+                kept = [_cut(entry, _ROWS // _BATCHES) for entry in kept]
+            if len(kept) >= _MOST_KEPT:
                 kept, stride = kept[::2], 2 * stride
         number += 1
         return infer(feeds)
 
     score = task.evaluate(recording).score
-    return [kept[int(_PLACE * len(kept))]], score
+    parts = min(_BATCHES, len(kept))
+    chosen = [_cut(kept[(2 * part + 1) * len(kept) // (2 * parts)], _ROWS // parts) for part in range(parts)]
+    taken = ProbeRows(
+        batches=tuple(number for number, _, _ in chosen),
+        rows=tuple(tuple(rows.tolist()) for _, rows, _ in chosen),
+        available=number,
+        seed=_SEED,
+    )
+    return taken, [feeds for _, _, feeds in chosen], score
+
+
+def _cut(entry: tuple[int, np.ndarray, Feeds], rows: int) -> tuple[int, np.ndarray, Feeds]:
+    number, taken, feeds = entry
+    if len(taken) <= rows:
+        return entry
+    return number, taken[:rows], {name: value[:rows].copy() for name, value in feeds.items()}
 
 
 class Probe:

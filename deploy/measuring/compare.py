@@ -13,6 +13,7 @@ from typing import Any, Literal
 
 import numpy as np
 
+from deploy.data.example_draw import ExamplesUsed
 from deploy.tasks.task import Runnable, Task, TaskResult
 
 Evidence = Literal["measured", "simulated", "unverified"]
@@ -78,6 +79,8 @@ class CompareReport:
     rows: tuple[CompareRow, ...]
     data: str = ""
     """What was evaluated on, in words."""
+    examples: ExamplesUsed | None = None
+    """Which examples of it."""
 
     @property
     def baseline(self) -> CompareRow:
@@ -105,6 +108,7 @@ def compare(
     *,
     max_drop: float | None = None,
     data: str = "",
+    examples: ExamplesUsed | None = None,
     progress: Callable[[str], None] | None = None,
 ) -> CompareReport:
     """Evaluate ``baseline`` and every candidate on the same batches of ``task``.
@@ -115,6 +119,7 @@ def compare(
         task: Evaluates anything that maps feeds to outputs.
         max_drop: Largest loss of a gated candidate that still passes, in the metric's unit (for perplexity: the rise).
         data: What the task evaluates on, in words.
+        examples: Which examples of it.
         progress: Called with one line before each evaluation.
 
     Raises:
@@ -155,6 +160,7 @@ def compare(
         max_drop=max_drop,
         rows=rows,
         data=data,
+        examples=examples,
     )
 
 

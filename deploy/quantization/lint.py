@@ -1,6 +1,6 @@
 """Check a Q/DQ graph against the rules of its profile and against what TensorRT's parser refuses.
 
-quietformer lint MODEL.onnx --profile tensorrt
+quietformer lint MODEL.onnx
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from pathlib import Path
 import onnx
 
 from deploy.graphs.graph_info import METADATA_KEY, GraphInfo
-from deploy.graphs.graph_structure import load_graph
+from deploy.graphs.graph_structure import load_graph, read_structure
 from deploy.graphs.profiles import Profile, profile_named
 from deploy.quantization.bits import Bits
 from deploy.quantization.lint_rules.finding import Finding, Rule
@@ -34,6 +34,19 @@ def lint(model_path: Path, profile: str) -> list[Finding]:
         ValueError: not an ONNX model, or an unknown profile.
     """
     return lint_model(load_graph(model_path), profile_named(profile))
+
+
+def own_profile(model_path: Path) -> str | None:
+    """The profile that a graph was quantized with, as its metadata says; None for a float graph or one of another tool.
+
+    Raises:
+        FileNotFoundError: no such file.
+        ValueError: not an ONNX model, or damaged metadata.
+    """
+    structure = read_structure(model_path)
+    if all(entry.key != METADATA_KEY for entry in structure.metadata_props):
+        return None
+    return GraphInfo.read(structure, name=str(model_path)).profile
 
 
 def lint_model(model: onnx.ModelProto, profile: Profile) -> list[Finding]:

@@ -43,6 +43,8 @@ class ClmTask:
     encoder: DocumentEncoder
     input_names: tuple[str, ...]
     batch_size: int
+    available: int
+    """Whole windows of the text, used or not."""
     name: str = "clm"
     metric: str = "perplexity"
     higher_is_better: bool = False
@@ -110,4 +112,5 @@ def clm_task(
         encoder=encoder,
         input_names=tuple(input_names),
         batch_size=batch_size,
+        available=number,
     )

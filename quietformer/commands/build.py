@@ -8,7 +8,7 @@ from typing import Annotated
 
 import typer
 
-from quietformer.commands.site_options import Bmms, GatePath, ResidualAdds, SwitchChoice, site_choice
+from quietformer.commands.site_options import Bmms, GatePath, ResidualAdds, SwitchChoice, SwitchSeconds, site_choice
 
 
 class EngineBackend(StrEnum):
@@ -54,9 +54,7 @@ def build(
     bmms: Bmms = SwitchChoice.PROFILE,
     residual_adds: ResidualAdds = SwitchChoice.PROFILE,
     gate_path: GatePath = SwitchChoice.PROFILE,
-    seconds: Annotated[
-        float, typer.Option("--seconds", help="Of a switch that is 'auto': time per combination and repeat.")
-    ] = 1.0,
+    seconds: SwitchSeconds = 1.0,
     min_shapes: Annotated[
         str | None, typer.Option("--min-shapes", metavar="SHAPES", help="Smallest shapes: 1x1, or 1 image.")
     ] = None,

@@ -2,25 +2,13 @@
 
 from __future__ import annotations
 
-from enum import StrEnum
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
 from quietformer.commands.bench import BenchBackend
-
-
-class TaskChoice(StrEnum):
-    """Tasks; ``quietformer.graph_data.task_opening`` opens them."""
-
-    FIDELITY = "fidelity"
-    STS = "sts"
-    MLM = "mlm"
-    CLM = "clm"
-    CLASSIFY = "classify"
-    IMAGE = "image"
-    OUTPUTS = "outputs"
+from quietformer.commands.task_options import Limit, Seed, Task, TaskData, Window
 
 
 def compare(
@@ -34,8 +22,8 @@ def compare(
     candidates: Annotated[
         list[Path], typer.Option("--candidate", metavar="ARTIFACT", help="What is judged; repeat for several.")
     ],
-    task: Annotated[TaskChoice, typer.Option("--task", help="How it is judged.")],
-    data: Annotated[str, typer.Option("--data", metavar="PATH", help="The task's data.")],
+    task: Task,
+    data: TaskData,
     max_drop: Annotated[
         float | None, typer.Option("--max-drop", metavar="D", help="Largest loss that passes, in the task's metric.")
     ] = None,
@@ -43,10 +31,9 @@ def compare(
         BenchBackend,
         typer.Option("--backend", help="Where candidates run; the baseline runs on onnxruntime, an engine on its own."),
     ] = BenchBackend.OPENVINO,
-    limit: Annotated[int | None, typer.Option("--limit", min=1, help="Use the first so many examples.")] = None,
-    window: Annotated[
-        int | None, typer.Option("--window", min=2, help="Tokens of a window of task clm; 512 by default.")
-    ] = None,
+    limit: Limit = None,
+    seed: Seed = None,
+    window: Window = None,
     json_file: Annotated[
         Path | None, typer.Option("--json", metavar="FILE", help="Also write the report here.")
     ] = None,
@@ -87,7 +74,9 @@ def compare(
         place = own.engine_backend or "onnxruntime"
         require_devices([place])
         with open_for_tasks(place, graph) as float_model:
-            opened = open_task(task.value, graph, data, float_infer=float_model.infer, limit=limit, window=window)
+            opened, examples = open_task(
+                task.value, graph, data, float_infer=float_model.infer, limit=limit, seed=seed, window=window
+            )
         report = evaluate(
             Contender(
                 arm=baseline.name,
@@ -108,6 +97,7 @@ def compare(
             opened,
             max_drop=max_drop,
             data=data,
+            examples=examples,
             progress=job.tell,
         )
     typer.echo(terminal_table(accuracy_table(report)))

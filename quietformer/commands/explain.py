@@ -7,9 +7,15 @@ from typing import Annotated
 
 import typer
 
-from quietformer.commands.compare import TaskChoice
-from quietformer.commands.profile_option import Profile
-from quietformer.commands.quantize import Weights
+from quietformer.commands.quantization_options import (
+    USUAL_WIDTHS,
+    Calibration,
+    Profile,
+    ProfileToWrite,
+    WeightRanges,
+    Weights,
+    Widths,
+)
 from quietformer.commands.site_options import (
     Bmms,
     Exclude,
@@ -20,19 +26,18 @@ from quietformer.commands.site_options import (
     listed_files,
     site_choice,
 )
+from quietformer.commands.task_options import Limit, Seed, Task, TaskData, Window
 
 
 def explain(
     model: Annotated[Path, typer.Argument(metavar="MODEL.onnx", help="Float graph, as exported.")],
     *,
-    calibration: Annotated[
-        Path, typer.Option("--calibration", metavar="FILE", help="Cache of 'quietformer calibrate'.")
-    ],
-    task: Annotated[TaskChoice, typer.Option("--task", help="How accuracy is judged.")],
-    data: Annotated[str, typer.Option("--data", metavar="PATH", help="The task's data.")],
-    profile: Annotated[Profile, typer.Option("--profile", help="Whose sites.")] = Profile.TENSORRT,
-    weights: Annotated[Weights, typer.Option("--weights", help="Ranges of the weights.")] = Weights.MINMAX,
-    bits: Annotated[str, typer.Option("--bits", metavar="W8A8", help="Widths of weights and activations.")] = "W8A8",
+    calibration: Calibration,
+    task: Task,
+    data: TaskData,
+    profile: ProfileToWrite = Profile.TENSORRT,
+    weights: WeightRanges = Weights.MINMAX,
+    bits: Widths = USUAL_WIDTHS,
     exclude: Exclude = None,
     include: Include = None,
     bmms: Bmms = SwitchChoice.PROFILE,
@@ -49,10 +54,9 @@ def explain(
         int, typer.Option("--evaluate", min=0, help="Judge so many sites by the whole task, with only them in float.")
     ] = 8,
     largest: Annotated[int, typer.Option("--largest", min=1, help="Keep at most so many sites in float.")] = 32,
-    limit: Annotated[int | None, typer.Option("--limit", min=1, help="Use the first so many examples.")] = None,
-    window: Annotated[
-        int | None, typer.Option("--window", min=2, help="Tokens of a window of task clm; 512 by default.")
-    ] = None,
+    limit: Limit = None,
+    seed: Seed = None,
+    window: Window = None,
     threads: Annotated[int | None, typer.Option("--threads", min=1, help="Of ONNX Runtime.")] = None,
     json_file: Annotated[Path | None, typer.Option("--json", metavar="FILE", help="Write everything found.")] = None,
     html_file: Annotated[Path | None, typer.Option("--html", metavar="FILE", help="Write it as a page.")] = None,
@@ -60,8 +64,9 @@ def explain(
 ) -> None:
     """Find what integers do to each site, and which must stay float.
 
-    Ranks all sites by what the outputs gain with only that one in float; scores are simulated. Exits 1 when no set within
-    --largest loses at most --max-drop.
+    Ranks all sites by what the outputs gain with only that one in float; scores are simulated. A list that was found on some of
+    the examples may lose more on all of them: 'quietformer compare' judges it. Exits 1 when no set within --largest loses at most
+    --max-drop.
 
     Example: quietformer explain model.onnx --calibration calibration.json --profile paper --task sts --data sts-dev.csv --max-drop 0.004 --out float-sites.txt
     """
@@ -89,7 +94,9 @@ def explain(
     cache = CalibrationCache.load(calibration)
     with progress("explain") as job:
         with open_backend("onnxruntime", model, threads=threads) as float_model:
-            opened = open_task(task.value, model, data, float_infer=float_model.infer, limit=limit, window=window)
+            opened, examples = open_task(
+                task.value, model, data, float_infer=float_model.infer, limit=limit, seed=seed, window=window
+            )
         found = find(
             model,
             cache,
@@ -99,6 +106,7 @@ def explain(
             choice=choice,
             bits=Bits.parse(bits),
             data=data,
+            examples=examples,
             settings=ExplainSettings(evaluated=evaluate, max_drop=max_drop, largest=largest, threads=threads),
             progress=ExplainProgress(tell=job.tell, advance=lambda done, total: job.advance(done, total, "sites")),
         )

@@ -42,7 +42,10 @@ def inspect(
     plots: Annotated[
         Path | None, typer.Option("--plots", metavar="DIR", help="Also write each plot as an SVG file.")
     ] = None,
-    limit: Annotated[int, typer.Option("--limit", min=1, help="Use the first so many texts or images.")] = 256,
+    limit: Annotated[
+        int, typer.Option("--limit", min=1, help="Use so many texts or images, drawn at random from all.")
+    ] = 256,
+    seed: Annotated[int, typer.Option("--seed", min=0, help="Of the draw.")] = 0,
     length: Annotated[
         int | None, typer.Option("--length", min=1, help="Cut texts to so many tokens; 128 by default.")
     ] = None,
@@ -70,7 +73,7 @@ def inspect(
             raise ValueError(f"pass --data PATH with what to run {checkpoint} on; it is no run directory with a log")
         tell_run(log, json_file=json_file, html_file=html_file, plots=plots)
         return
-    diagnosis = _diagnosis(checkpoint, data, heads=heads, gradients=gradients, limit=limit, length=length)
+    diagnosis = _diagnosis(checkpoint, data, heads=heads, gradients=gradients, limit=limit, seed=seed, length=length)
     _tell(diagnosis)
     if json_file is not None:
         from quietformer.report.diagnosis_content import save_diagnosis
@@ -88,8 +91,10 @@ def inspect(
 
 
 def _diagnosis(
-    checkpoint: str, data: str, *, heads: str | None, gradients: bool, limit: int, length: int | None
+    checkpoint: str, data: str, *, heads: str | None, gradients: bool, limit: int, seed: int, length: int | None
 ) -> Diagnosis:
+    from dataclasses import asdict
+
     from deploy.machine import machine_facts
     from quietformer.diagnosis.diagnose import diagnose, parse_heads
     from quietformer.diagnosis.subject import facts_of, open_subject
@@ -100,14 +105,14 @@ def _diagnosis(
 
     chosen = None if heads is None else parse_heads(heads)
     folder = resolve_checkpoint(checkpoint)
-    subject = open_subject(folder, data, limit=limit, length=length)
+    subject, examples = open_subject(folder, data, limit=limit, seed=seed, length=length)
     with progress("inspect") as job:
         found = diagnose(subject, heads=chosen, gradients=gradients, job=job)
     return Diagnosis(
         model=facts_of(subject, folder, source=checkpoint),
         created=now(),
         machine=machine_facts(),
-        data={"source": data, "examples": subject.num_examples},
+        data={"source": data, "examples": subject.num_examples, "used": asdict(examples)},
         **found,
     )
 

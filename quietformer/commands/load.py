@@ -45,7 +45,9 @@ def load(
     token_file: Annotated[
         Path | None, typer.Option("--token-file", metavar="FILE", help="Bearer token of the server.")
     ] = None,
-    seed: Annotated[int, typer.Option("--seed", help="Of generated ids and of the moments of an open loop.")] = 0,
+    seed: Annotated[
+        int, typer.Option("--seed", help="Of texts drawn, of generated ids and of the moments of an open loop.")
+    ] = 0,
     plot: Annotated[Path | None, typer.Option("--plot", metavar="FILE.svg", help="Latency over throughput.")] = None,
     out: Annotated[Path | None, typer.Option("--json", metavar="FILE", help="Everything measured.")] = None,
     force: Annotated[bool, typer.Option("--force", help="Replace these files.")] = False,
@@ -60,7 +62,8 @@ def load(
     import json
     from dataclasses import asdict
 
-    from deploy.data.text_data import read_texts
+    from deploy.data.example_draw import draw
+    from deploy.data.text_data import each_text
     from deploy.files import refuse_existing, write_atomically
     from deploy.load.bare_session import bare_rows_per_second
     from deploy.load.client import ModelFacts
@@ -88,7 +91,7 @@ def load(
         token=None if token_file is None else read_token(token_file),
         seed=seed,
     )
-    texts = None if data is None else read_texts(data, limit=1024)
+    texts = None if data is None else draw(each_text(data), limit=1024, seed=seed).examples
 
     def requests_for(facts: ModelFacts) -> LoadRequests:
         made = make_requests(

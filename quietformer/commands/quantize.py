@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from enum import StrEnum
 from functools import partial
 from pathlib import Path
 from typing import Annotated
@@ -11,7 +10,15 @@ import typer
 
 from quietformer.commands.bench import BenchBackend
 from quietformer.commands.calibrate import Method
-from quietformer.commands.profile_option import Profile
+from quietformer.commands.quantization_options import (
+    USUAL_WIDTHS,
+    Calibration,
+    Profile,
+    ProfileToWrite,
+    WeightRanges,
+    Weights,
+    Widths,
+)
 from quietformer.commands.site_options import (
     Bmms,
     Exclude,
@@ -19,32 +26,20 @@ from quietformer.commands.site_options import (
     Include,
     ResidualAdds,
     SwitchChoice,
+    SwitchSeconds,
     listed_files,
     site_choice,
 )
 
 
-class Weights(StrEnum):
-    """How the ranges of the weights are chosen."""
-
-    MINMAX = "minmax"
-    MSE = "mse"
-    PER_CHANNEL = "per-channel"
-
-
 def quantize(
     model: Annotated[Path, typer.Argument(metavar="MODEL.onnx", help="Float graph, as exported.")],
     *,
-    calibration: Annotated[
-        Path, typer.Option("--calibration", metavar="FILE", help="Cache of 'quietformer calibrate'.")
-    ],
+    calibration: Calibration,
     out: Annotated[Path, typer.Option("--out", metavar="MODEL.int8.onnx", help="The graph to write.")],
-    profile: Annotated[Profile, typer.Option("--profile", help="What is quantized, and how.")] = Profile.TENSORRT,
-    weights: Annotated[Weights, typer.Option("--weights", help="Ranges of the weights.")] = Weights.MINMAX,
-    bits: Annotated[
-        str,
-        typer.Option("--bits", metavar="W8A8", help="Widths, 2 to 16; others than 8 in profile 'paper', simulated."),
-    ] = "W8A8",
+    profile: ProfileToWrite = Profile.TENSORRT,
+    weights: WeightRanges = Weights.MINMAX,
+    bits: Widths = USUAL_WIDTHS,
     exclude: Exclude = None,
     include: Include = None,
     bmms: Bmms = SwitchChoice.PROFILE,
@@ -57,9 +52,7 @@ def quantize(
             help="Where a switch that is 'auto' is timed: by default tensorrt, for profiles 'ort' and 'paper' onnxruntime.",
         ),
     ] = None,
-    seconds: Annotated[
-        float, typer.Option("--seconds", help="Of a switch that is 'auto': time per combination and repeat.")
-    ] = 1.0,
+    seconds: SwitchSeconds = 1.0,
     method_of: Annotated[
         list[str] | None,
         typer.Option(

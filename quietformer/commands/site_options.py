@@ -42,6 +42,10 @@ GatePath = Annotated[
     SwitchChoice, typer.Option("--gate-path", help="Integers for gates and the layers that make them.")
 ]
 
+SwitchSeconds = Annotated[
+    float, typer.Option("--seconds", help="Of a switch that is 'auto': time per combination and repeat.")
+]
+
 
 def site_choice(
     *,

@@ -13,10 +13,11 @@ import torch
 from transformers import PreTrainedModel
 
 from deploy.data.encoding import TextEncoder
-from deploy.data.image_data import read_images
+from deploy.data.example_draw import ExamplesUsed, draw
+from deploy.data.image_data import LabelledImage, each_image
 from deploy.data.image_encoding import PIXEL_INPUT
 from deploy.data.image_preprocessing import read_image_encoder
-from deploy.data.text_data import read_texts
+from deploy.data.text_data import each_text
 from quietformer.diagnosis.token_texts import TokenTexts
 from quietformer.graph_data.graph_text import USUAL_LENGTH
 from quietformer.report.content import ModelFacts
@@ -61,13 +62,16 @@ class Subject:
     """Rows and columns of patches on an image, ``None`` for a model of texts."""
 
 
-def open_subject(checkpoint: Path, data: str, *, limit: int, length: int | None) -> Subject:
-    """Load a checkpoint and read what it is run on.
+def open_subject(
+    checkpoint: Path, data: str, *, limit: int, seed: int | None = None, length: int | None
+) -> tuple[Subject, ExamplesUsed]:
+    """Load a checkpoint and read what it is run on; and which examples of the data these are.
 
     Args:
         checkpoint: checkpoint folder.
         data: texts, or images for a model that reads them.
-        limit: use the first so many.
+        limit: use so many, drawn at random from all.
+        seed: of the draw, 0 by default.
         length: texts are cut to so many tokens; by default 128, or the model's positions where they are fewer.
 
     Raises:
@@ -79,9 +83,10 @@ def open_subject(checkpoint: Path, data: str, *, limit: int, length: int | None)
     if family_of(model).inputs == "pixels":
         if length is not None:
             raise ValueError(f"{checkpoint} reads images; --length is for models that read texts")
-        return _of_images(model, checkpoint, data, limit=limit)
-    texts = read_texts(data, limit=limit, allow_evaluation_split=True)
-    return _of_texts(model, checkpoint, texts, length=length)
+        images = draw(each_image(data, labelled=False, allow_evaluation_split=True), limit=limit, seed=seed)
+        return _of_images(model, checkpoint, images.examples), images.used
+    texts = draw(each_text(data, allow_evaluation_split=True), limit=limit, seed=seed)
+    return _of_texts(model, checkpoint, texts.examples, length=length), texts.used
 
 
 def facts_of(subject: Subject, checkpoint: Path, *, source: str) -> ModelFacts:
@@ -125,9 +130,8 @@ def _of_texts(model: PreTrainedModel, checkpoint: Path, texts: Sequence[str], *,
     )
 
 
-def _of_images(model: PreTrainedModel, checkpoint: Path, data: str, *, limit: int) -> Subject:
+def _of_images(model: PreTrainedModel, checkpoint: Path, images: Sequence[LabelledImage]) -> Subject:
     encoder = read_image_encoder(checkpoint)
-    images = read_images(data, labelled=False, limit=limit, allow_evaluation_split=True)
     pixels = encoder.pixels(images)
     batches = [
         {PIXEL_INPUT: torch.from_numpy(encoder.normalise(pixels[start : start + BATCH_SIZE]))}

@@ -144,7 +144,7 @@ class _Check:
         """Score every artifact on a task."""
         pairs, data = self._wishes.pairs, self._wishes.data
         with open_backend("onnxruntime", graph) as reference:
-            task = open_task(
+            task, examples = open_task(
                 "fidelity" if pairs is None else "sts",
                 graph,
                 pairs or str(data or SAMPLE_FILE),
@@ -171,6 +171,7 @@ class _Check:
             ],
             task,
             data=str(pairs or data or "shipped sample"),
+            examples=examples,
             progress=self._job.tell,
         )
 

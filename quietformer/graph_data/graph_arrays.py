@@ -11,6 +11,7 @@ import numpy as np
 
 from deploy.calibration.calibration_subset import Batch
 from deploy.data.array_sets import load_set
+from deploy.data.example_draw import ExamplesUsed, draw
 from deploy.graphs.graph_info import GraphInfo
 from deploy.graphs.shapes import parse_shapes
 from deploy.graphs.watched_graph import GraphInput
@@ -109,14 +110,14 @@ class GraphArrays:
             batch[name] = np.ascontiguousarray(taken[(slice(None), *(slice(size) for size in rest))])
         return batch
 
-    def batches(self, data: Path | str, *, batch_size: int, limit: int | None = None) -> list[Batch]:
-        """All samples, or the first so many, in order."""
+    def drawn_batches(
+        self, data: Path | str, *, batch_size: int, limit: int | None = None, seed: int | None = None
+    ) -> tuple[list[Batch], ExamplesUsed]:
+        """All samples, or so many drawn at random, in order; and which."""
         arrays = self._arrays(data)
-        total = min(len(next(iter(arrays.values()))), limit or 2**31)
-        return [
-            {name: array[start : min(total, start + batch_size)] for name, array in arrays.items()}
-            for start in range(0, total, batch_size)
-        ]
+        chosen = draw(range(len(next(iter(arrays.values())))), limit=limit, seed=seed)
+        groups = [chosen.examples[start : start + batch_size] for start in range(0, len(chosen.examples), batch_size)]
+        return [{name: array[rows] for name, array in arrays.items()} for rows in groups], chosen.used
 
     def _arrays(self, data: Path | str, *, column: str | None = None) -> dict[str, np.ndarray[Any, Any]]:
         self._refuse(data, column=column)

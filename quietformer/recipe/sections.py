@@ -87,7 +87,7 @@ class DataSection(Section):
     column: str | None = None
     """Column of the texts in tables and JSON lines."""
     limit: Annotated[int | None, Field(ge=1)] = None
-    """Read at most so many texts."""
+    """Read the first so many texts, to learn from, to calibrate on and to hold out; mix an ordered file before."""
     unit: Literal["text", "sentence"] = "text"
     """Take each text whole, or its sentences of 30 to 300 characters one by one, as sentence encoders are used."""
     held_out: Annotated[int, Field(ge=2, le=100_000)] = 1000
@@ -137,14 +137,28 @@ class TaskSection(Section):
     max_drop: MaxDrops = {}
     """Per profile, the largest allowed loss of the retrofitted INT8 model against the float original; else no gate."""
     limit: Annotated[int | None, Field(ge=2)] = None
-    """Use at most so many examples."""
+    """Use so many examples, drawn at random from all."""
+    seed: Annotated[int | None, Field(ge=0)] = None
+    """Of the draw, 0 by default."""
+
+    @model_validator(mode="after")
+    def _check_seed(self) -> Self:
+        if self.seed is not None and self.limit is None:
+            raise ValueError(f"seed {self.seed} has no effect without a limit: all examples are used")
+        return self
 
 
 class ClmSection(TaskSection):
     """``[compare.clm]``: perplexity of a causal language model over windows of a text."""
 
     window: Annotated[int, Field(ge=2)] = 512
-    """Tokens of a window; the first one of each is not scored. ``limit`` counts windows."""
+    """Tokens of a window; the first one of each is not scored. ``limit`` takes the first so many windows: they are one document."""
+
+    @model_validator(mode="after")
+    def _check_no_seed(self) -> Self:
+        if self.seed is not None:
+            raise ValueError(f"seed {self.seed} has no effect on clm: it takes the first windows of a document")
+        return self
 
 
 class CompareSection(Section):

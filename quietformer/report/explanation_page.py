@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+from dataclasses import asdict
 from datetime import UTC, datetime
 
 from deploy.explanation.explanation import ExplainedSite, Explanation
@@ -90,14 +91,22 @@ def explanation_to_html(found: Explanation, *, name: str) -> str:
             facts=[
                 f"profile {found.profile}, {found.bits}",
                 f"weights {found.weights}, activations {found.method}",
-                f"{found.num_examples:,} examples of {found.data}",
+                f"{found.num_examples:,} examples of {found.data}"
+                + (f" ({found.examples.in_words()})" if found.examples is not None else ""),
             ],
             created=datetime.now(UTC).isoformat(timespec="seconds"),
             headline=headline(found),
             sections=sections,
             machine=machine_table(machine),
             settings=json.dumps(
-                {"graph_sha256": found.graph_sha256, "task": found.task, "max_drop": found.max_drop}, indent=1
+                {
+                    "graph_sha256": found.graph_sha256,
+                    "task": found.task,
+                    "max_drop": found.max_drop,
+                    "examples": None if found.examples is None else asdict(found.examples),
+                    "probe": asdict(found.probe),
+                },
+                indent=1,
             ),
         )
     )

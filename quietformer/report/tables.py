@@ -62,6 +62,7 @@ def accuracy_table(comparison: CompareReport) -> Table:
         text_columns=5,
         caption=f"Task {comparison.task}, {comparison.num_examples:,} examples"
         + (f", {comparison.data}" if comparison.data else "")
+        + (f" ({comparison.examples.in_words()})" if comparison.examples is not None else "")
         + ".",
     )
 

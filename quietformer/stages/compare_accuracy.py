@@ -105,12 +105,13 @@ class CompareAccuracy(Stage):
         for name, settings in tasks_to_run(run.recipe).items():
             data = settings.data or str(held_out_data(run))
             with open_backend("onnxruntime", original) as float_original:
-                task = open_task(
+                task, examples = open_task(
                     task_named(name),
                     original,
                     data,
                     float_infer=float_original.infer,
                     limit=settings.limit,
+                    seed=settings.seed,
                     length=None if name == "image" else run.recipe.calibrate.length,
                     window=settings.window if isinstance(settings, ClmSection) else None,
                 )
@@ -120,6 +121,7 @@ class CompareAccuracy(Stage):
                 candidates,
                 task,
                 data=settings.data or ("evaluation images" if name == "image" else "held-out texts"),
+                examples=examples,
                 progress=job.tell,
             )
             report = replace(report, rows=tuple(_judged(row, report, settings) for row in report.rows))

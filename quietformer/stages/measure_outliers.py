@@ -6,8 +6,9 @@ import json
 from collections.abc import Sequence
 from typing import Any
 
-from deploy.data.image_data import read_images
-from deploy.data.text_data import read_texts
+from deploy.data.example_draw import USUAL_SEED, draw
+from deploy.data.image_data import each_image
+from deploy.data.text_data import each_text
 from deploy.files import write_atomically
 from quietformer.progress import Job
 from quietformer.recipe.original_checkpoint import original_folder, original_source
@@ -17,7 +18,7 @@ from quietformer.stages.run_data import held_out_data, held_out_inputs, images_s
 from quietformer.stages.stage import Run, Stage
 
 _NUM_TEXTS = 128
-"""Or images."""
+"""Or images; drawn at random."""
 
 
 class MeasureOutliers(Stage):
@@ -32,7 +33,7 @@ class MeasureOutliers(Stage):
 
     def settings(self, recipe: Recipe) -> dict[str, Any]:
         """Texts are cut as for calibration."""
-        return {"length": recipe.calibrate.length, "num_texts": _NUM_TEXTS}
+        return {"length": recipe.calibrate.length, "num_texts": _NUM_TEXTS, "drawn_with_seed": USUAL_SEED}
 
     def sources(self, recipe: Recipe) -> dict[str, str]:
         """The original checkpoint, and images."""
@@ -54,10 +55,10 @@ class MeasureOutliers(Stage):
         folder = original_folder(run.recipe) if self._variant == "original" else run.path(CHECKPOINT)
         data = held_out_data(run)
         if reads_images(run.recipe):
-            images = read_images(data, purpose="evaluation", labelled=False, limit=_NUM_TEXTS)
+            images = draw(each_image(data, purpose="evaluation", labelled=False), limit=_NUM_TEXTS).examples
             report = measure_checkpoint_on_images(folder, images, job=job)
         else:
-            texts = read_texts(data, limit=_NUM_TEXTS)
+            texts = draw(each_text(data), limit=_NUM_TEXTS).examples
             report = measure_checkpoint(folder, texts, length=run.recipe.calibrate.length, job=job)
         write_atomically(run.path(outliers(self._variant)), json.dumps(report.to_dict(), indent=1) + "\n")
         summary = report.summary()

@@ -9,6 +9,7 @@ import numpy as np
 from tokenizers import Tokenizer
 
 from deploy.data.encoding import TextEncoder
+from deploy.data.example_draw import draw
 from deploy.data.image_data import LabelledImage, read_images
 from deploy.data.image_encoding import ImageEncoder
 from deploy.data.image_preprocessing import read_image_encoder
@@ -72,8 +73,10 @@ def _of_images(recipe: Recipe, encoder: ImageEncoder, settings: RetrofitSettings
             f"{recipe.data.images} holds {len(images)} training images; data.validation and retrofit.batch_size "
             f"alone take {kept_apart + settings.batch_size}"
         )
-    evaluation, learnt = (_pixels(part, encoder) for part in (images[:kept_apart], images[kept_apart:]))
-    return image_data(learnt, settings, evaluation=evaluation)
+    judged = draw(images, limit=kept_apart)
+    apart = set(judged.indices)
+    learnt = [image for index, image in enumerate(images) if index not in apart]
+    return image_data(_pixels(learnt, encoder), settings, evaluation=_pixels(judged.examples, encoder))
 
 
 def _pixels(images: list[LabelledImage], encoder: ImageEncoder) -> LabelledPixels:

@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from deploy.data.image_data import read_images
+from deploy.data.example_draw import draw
+from deploy.data.image_data import LabelledImage, each_image, read_images
 from deploy.data.image_encoding import ImageEncoder
 from deploy.data.image_preprocessing import PREPROCESSOR_FILE, preprocessor_file
-from deploy.data.text_files import Purpose
 from deploy.files import write_atomically
 from quietformer.progress import Job
 from quietformer.recipe.recipe import Recipe
@@ -52,8 +53,9 @@ def image_setup(recipe: Recipe, folder: Path, *, job: Job | None = None) -> Trai
     count = settings.validation_batches * settings.batch_size
     if job is not None:
         job.tell("decoding images")
-    train = _pixels(recipe, encoder, purpose="training", limit=recipe.data.limit)
-    held_out = _pixels(recipe, encoder, purpose="evaluation", limit=count)
+    assert recipe.data.images is not None
+    train = _pixels(encoder, read_images(recipe.data.images, purpose="training", limit=recipe.data.limit))
+    held_out = _pixels(encoder, draw(each_image(recipe.data.images, purpose="evaluation"), limit=count).examples)
     num_classes = int(train.labels.max()) + 1
     config = {"num_labels": num_classes, **config}
     if (whole_number(config, "num_labels") or 0) < num_classes:
@@ -83,9 +85,7 @@ def image_setup(recipe: Recipe, folder: Path, *, job: Job | None = None) -> Trai
     )
 
 
-def _pixels(recipe: Recipe, encoder: ImageEncoder, *, purpose: Purpose, limit: int | None) -> LabelledPixels:
-    assert recipe.data.images is not None
-    images = read_images(recipe.data.images, purpose=purpose, limit=limit)
+def _pixels(encoder: ImageEncoder, images: Sequence[LabelledImage]) -> LabelledPixels:
     return LabelledPixels(
         pixels=encoder.pixels(images),
         labels=np.array([image.label for image in images], dtype=np.int64),

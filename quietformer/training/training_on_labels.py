@@ -10,6 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from deploy.data.encoding import TextEncoder
+from deploy.data.example_draw import draw
 from deploy.data.text_data import read_labelled, read_pairs, read_texts
 from quietformer.recipe.original_checkpoint import original_folder
 from quietformer.recipe.recipe import Recipe
@@ -52,12 +53,13 @@ def classification_setup(recipe: Recipe, *, train_texts: Path, validation_texts:
     def task(_model: Any) -> LearningTask:
         return Classification(label_smoothing=settings.label_smoothing)
 
-    count = settings.validation_batches * size
+    judged = draw(range(len(held_rows)), limit=settings.validation_batches * size).examples
+    validation_rows, validation_labels = [held_rows[index] for index in judged], held_labels[judged]
     return TrainingSetup(
         build=partial(text_classifier, original_folder(recipe), recipe.attention.settings(), num_labels=num_labels),
         task=task,
         batches=batches,
-        validation_batches=labelled_batches(held_rows[:count], held_labels[:count], batch_size=size, pad_id=pad_id),
+        validation_batches=labelled_batches(validation_rows, validation_labels, batch_size=size, pad_id=pad_id),
         companions=original_folder(recipe),
     )
 

@@ -169,7 +169,11 @@ def test_explain_ranks_sites_and_writes_a_list_that_quantize_reads(workshop: Wor
     assert "The search" in page.read_text()
     succeed("quantize", workshop.model, "--calibration", workshop.cache, "--out", tmp_path / "q.onnx", "--profile", "paper",
             "--exclude", out)  # fmt: skip
-    assert "no findings" in succeed("lint", tmp_path / "q.onnx", "--profile", "paper").stdout
+    assert "no findings for profile 'paper', its own" in succeed("lint", tmp_path / "q.onnx").stdout
+    assert (found["examples"]["used"], found["examples"]["chosen"], found["examples"]["seed"]) == (40, "drawn", 0)
+    assert sum(len(rows) for rows in found["probe"]["rows"]) == 16
+    assert "drawn at random, seed 0" in page.read_text()
+    assert "drawn at random, seed 0" in out.read_text().splitlines()[0]
     failed = invoke(*options, "--max-drop", 0, "--largest", 1, "--json", tmp_path / "failed.json")
     assert failed.exit_code == 1
     assert "no set of up to 1 sites in float loses at most 0.0" in failed.stderr
@@ -178,11 +182,13 @@ def test_explain_ranks_sites_and_writes_a_list_that_quantize_reads(workshop: Wor
 
 
 def test_lint_passes_the_own_graph_and_fails_it_under_another_profile(workshop: Workshop) -> None:
-    assert "no findings" in succeed("lint", workshop.int8).stdout
+    assert "no findings for profile 'tensorrt', its own" in succeed("lint", workshop.int8).stdout
+    assert "'tensorrt', as asked for" in succeed("lint", workshop.int8, "--profile", "tensorrt").stdout
     done = invoke("lint", workshop.int8, "--profile", "paper")
     assert done.exit_code == 1
     assert "QF" in done.stdout
     assert "gate failed" in done.stderr
+    assert "profile paper, as asked for" in done.stderr
 
 
 def test_lint_writes_its_findings_as_json_and_as_a_page(workshop: Workshop, tmp_path: Path) -> None:
@@ -249,7 +255,11 @@ def test_compare_gives_a_verdict(workshop: Workshop, tmp_path: Path, task: str) 
     arguments = ("--baseline", workshop.model, "--candidate", workshop.int8, "--task", task, "--data", data)
     passed = succeed("compare", *arguments, "--max-drop", 1.0, "--limit", 30, "--json", json_file)
     assert "passed" in passed.stdout
-    assert json.loads(json_file.read_text())["passed"] is True
+    report = json.loads(json_file.read_text())
+    assert report["passed"] is True
+    assert (report["examples"]["used"], report["examples"]["chosen"]) == (30, "drawn")
+    assert "drawn at random, seed 0" in passed.stdout
+    assert "seed 1 has no effect without a limit" in invoke("compare", *arguments, "--seed", 1).stderr
 
 
 def test_compare_exits_1_when_the_candidate_loses_too_much(workshop: Workshop) -> None:

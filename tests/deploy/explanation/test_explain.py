@@ -5,34 +5,40 @@ from __future__ import annotations
 import json
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Literal
 
 import numpy as np
 import onnx
 import pytest
 
+from deploy.calibration.calibrate import calibrate
 from deploy.calibration.calibration_cache import CalibrationCache
 from deploy.explanation.explain import ExplainSettings, explain
 from deploy.explanation.explanation import Explanation
 from deploy.explanation.literal_session import literal_session
-from deploy.explanation.probe import open_probe
+from deploy.explanation.probe import open_probe, probe_feeds
 from deploy.explanation.site_figures import RoundingFigures, decibels
 from deploy.explanation.switched_graph import switchables
 from deploy.graphs.profiles import PROFILES, ProfileName
 from deploy.graphs.site_choice import SiteChoice
 from deploy.quantization.quantize import quantize, quantize_model
 from deploy.quantization.site_selection import select_sites
-from deploy.tasks.task import Infer, TaskResult
+from deploy.tasks.task import Feeds, Infer, TaskResult
 from tests.deploy.calibrated import calibrated, run_literally
 from tests.deploy.encoder_graph import EncoderRecipe, feeds
+from tests.deploy.vit_graph import VitRecipe, images, vit
 
 RECIPE = EncoderRecipe(gate="linear", softmax="folded", num_layers=2)
 BATCHES = [feeds(batch=6, length=length, seed=length) for length in (5, 9, 13)]
+PICTURES = [images(batch=6, seed=seed) for seed in range(3)]
+Family = Literal["encoder", "vit"]
 
 
 @dataclass(frozen=True, kw_only=True)
 class Agreement:
     """How closely outputs follow the float model's on real positions: 1 minus the relative error."""
 
+    batches: list[Feeds]
     reference: tuple[np.ndarray, ...]
     name: str = "agreement"
     metric: str = "agreement"
@@ -40,41 +46,64 @@ class Agreement:
     num_examples: int = 18
 
     def evaluate(self, infer: Infer) -> TaskResult:
-        pairs = [
-            (infer(batch)["hidden"][batch["attention_mask"] > 0], exact[batch["attention_mask"] > 0])
-            for batch, exact in zip(BATCHES, self.reference, strict=True)
-        ]
+        pairs = []
+        for batch, exact in zip(self.batches, self.reference, strict=True):
+            real = batch["attention_mask"] > 0 if "attention_mask" in batch else np.ones(exact.shape[:2], bool)
+            pairs.append((infer(batch)["hidden"][real], exact[real]))
         noise = sum(float(np.square(found - exact).sum()) for found, exact in pairs)
         return TaskResult(score=1 - np.sqrt(noise / sum(float(np.square(exact).sum()) for _, exact in pairs)))
 
 
-def _planted(folder: Path, *tensors: str) -> tuple[Path, CalibrationCache, Agreement]:
-    """The small encoder with ranges in which single outliers, far beyond everything else, were seen in some tensors."""
-    path, cache = calibrated(folder, RECIPE)
+def _planted(folder: Path, *tensors: str, family: Family = "encoder") -> tuple[Path, CalibrationCache, Agreement]:
+    """A small model with ranges in which single outliers, far beyond everything else, were seen in some tensors."""
+    if family == "encoder":
+        path, cache = calibrated(folder, RECIPE)
+        batches = BATCHES
+    else:
+        path, batches = folder / "model.onnx", PICTURES
+        onnx.save(vit(VitRecipe(head=False, fused=True)), path)
+        cache = calibrate(path, batches[:2], method="minmax", data={"kind": "test"}, seed=0, threads=1)
     for name in tensors:
         cache.tensors[name].high = 60 * cache.tensors[name].amax
-    reference = tuple(run_literally(path, batch)["hidden"] for batch in BATCHES)
-    return path, cache, Agreement(reference=reference)
+    reference = tuple(run_literally(path, batch)["hidden"] for batch in batches)
+    return path, cache, Agreement(batches=batches, reference=reference)
 
 
 def _explained(
-    folder: Path, profile: ProfileName, *planted: str, max_drop: float | None = None, **more: object
+    folder: Path,
+    profile: ProfileName,
+    *planted: str,
+    max_drop: float | None = None,
+    family: Family = "encoder",
+    **more: object,
 ) -> Explanation:
-    path, cache, task = _planted(folder, *planted)
+    path, cache, task = _planted(folder, *planted, family=family)
     settings = ExplainSettings(evaluated=2, max_drop=max_drop, threads=1, **more)  # type: ignore[arg-type]
     return explain(path, cache, task, profile=profile, data="test", settings=settings)
 
 
-@pytest.mark.parametrize(("profile", "planted"), [("paper", "f2_0"), ("tensorrt", "act_1"), ("ort", "ctx_0")])
-def test_exactly_the_planted_site_is_found_twice_in_a_row(tmp_path: Path, profile: ProfileName, planted: str) -> None:
-    found = _explained(tmp_path, profile, planted, max_drop=0.08)
+@pytest.mark.parametrize(
+    ("family", "profile", "planted"),
+    [
+        ("encoder", "paper", "f2_0"),
+        ("encoder", "tensorrt", "act_1"),
+        ("encoder", "ort", "ctx_0"),
+        ("vit", "paper", "f2_0"),
+        ("vit", "tensorrt", "act_1"),
+        ("vit", "ort", "n_0"),
+    ],
+)
+def test_exactly_the_planted_site_is_found_twice_in_a_row(
+    tmp_path: Path, family: Family, profile: ProfileName, planted: str
+) -> None:
+    found = _explained(tmp_path, profile, planted, max_drop=0.08, family=family)
     assert found.sites[0].name == planted
     assert found.float_sites == (planted,)
     assert found.drop(found.quantized_score) > 0.08
     assert found.float_sites_score is not None
     assert found.drop(found.float_sites_score) <= 0.08
     assert found.sites[0].zeroed > 0.3
-    again = _explained(tmp_path, profile, planted, max_drop=0.08)
+    again = _explained(tmp_path, profile, planted, max_drop=0.08, family=family)
     assert json.dumps(again.to_dict()) == json.dumps(found.to_dict())
 
 
@@ -154,6 +183,29 @@ def test_figures_of_a_tensor_count_what_rounding_does() -> None:
     assert figures.noise == pytest.approx(float(np.square(errors).sum()))
     assert decibels(100.0, 1.0) == pytest.approx(20.0)
     assert decibels(1.0, 0.0) is None
+
+
+def test_sites_are_screened_on_rows_drawn_from_batches_all_over_the_task() -> None:
+    batches = [{"x": np.arange(32.0) + 100 * number} for number in range(90)]
+
+    class Lengths:
+        name, metric, higher_is_better, num_examples = "lengths", "rows", True, 90 * 32
+
+        def evaluate(self, infer: Infer) -> TaskResult:
+            return TaskResult(score=sum(len(infer(batch)) for batch in batches))
+
+    taken, kept, score = probe_feeds(Lengths(), lambda batch: batch)
+    assert (score, taken.available, len(kept)) == (90, 90, 4)
+    assert [number // 23 for number in taken.batches] == [0, 1, 2, 3]
+    assert [feeds["x"].tolist() for feeds in kept] == [
+        [100 * number + row for row in rows] for number, rows in zip(taken.batches, taken.rows, strict=True)
+    ]
+    assert max(max(rows) for rows in taken.rows) > 16
+    again, _, _ = probe_feeds(Lengths(), lambda batch: batch)
+    assert again == taken
+    batches[1:] = []
+    alone, (one,), _ = probe_feeds(Lengths(), lambda batch: batch)
+    assert (alone.batches, len(one["x"])) == ((0,), 16)
 
 
 def test_a_cache_of_another_graph_and_a_bad_bound_are_refused(tmp_path: Path) -> None:
