@@ -159,7 +159,7 @@ def test_explain_ranks_sites_and_writes_a_list_that_quantize_reads(workshop: Wor
     plain = succeed(*options, "--json", tmp_path / "plain.json")
     drop = (found := json.loads((tmp_path / "plain.json").read_text()))["float_score"] - found["quantized_score"]
     assert found["evidence"] == "simulated"
-    assert found["sites"][0]["name"] in plain.stdout
+    assert found["sites"][0]["name"][:40] in plain.stdout
     searched = (*options, "--max-drop", 0.97 * drop, "--largest", 46, "--out", out, "--html", page)
     told = succeed(*searched, "--json", tmp_path / "once.json")
     succeed(*searched, "--json", tmp_path / "twice.json", "--force")
@@ -253,12 +253,12 @@ def test_compare_gives_a_verdict(workshop: Workshop, tmp_path: Path, task: str) 
     data = workshop.pairs if task == "sts" else workshop.texts
     json_file = tmp_path / "compare.json"
     arguments = ("--baseline", workshop.model, "--candidate", workshop.int8, "--task", task, "--data", data)
-    passed = succeed("compare", *arguments, "--max-drop", 1.0, "--limit", 30, "--json", json_file)
+    passed = succeed("compare", *arguments, "--max-drop", 1.0, "--limit", 20, "--json", json_file)
     assert "passed" in passed.stdout
     report = json.loads(json_file.read_text())
     assert report["passed"] is True
-    assert (report["examples"]["used"], report["examples"]["chosen"]) == (30, "drawn")
-    assert "drawn at random, seed 0" in passed.stdout
+    assert (report["examples"]["used"], report["examples"]["chosen"]) == (20, "drawn")
+    assert "drawn at random, seed 0" in " ".join(passed.stdout.split())
     assert "seed 1 has no effect without a limit" in invoke("compare", *arguments, "--seed", 1).stderr
 
 
