@@ -13,7 +13,8 @@ from deploy.backends.opening import ENGINE_BACKENDS, open_backend, require_devic
 from deploy.backends.tensorrt_gpu import TensorRtBackend
 from deploy.measuring.bench import Candidate, bench
 from deploy.measuring.bench_report import BenchReport
-from deploy.measuring.engine_bench import MODES, Device, EngineCandidate, Mode, bench_engines
+from deploy.measuring.engine_bench import Device, EngineCandidate, bench_engines
+from deploy.measuring.engine_modes import MODES, Mode
 from deploy.measuring.gpu_clocks import ClockWatch, watched_clocks
 from deploy.measuring.interleaving import Schedule
 from deploy.tasks.task import Feeds

@@ -19,10 +19,10 @@ from deploy.backends.artifact import input_shapes
 from deploy.backends.opening import ENGINE_BACKENDS, open_backend, require_devices
 from deploy.graphs.graph_structure import read_structure
 from deploy.graphs.profiles import Switch, profile_named
-from deploy.graphs.shapes import parse_shapes
+from deploy.graphs.shapes import joined_sizes, parse_shapes
 from deploy.graphs.site_choice import SiteChoice
 from deploy.measuring.bench_report import BenchReport, CandidateTiming
-from deploy.measuring.engine_bench import MODES
+from deploy.measuring.engine_modes import MODES
 from deploy.quantization.bits import Bits
 from deploy.quantization.switch_decision import SwitchDecision, SwitchTiming, fastest, switches_text
 from deploy.tasks.task import Feeds
@@ -142,7 +142,7 @@ def _measured(parts: Sequence[Measured], feeds: Feeds, timed_on: TimedOn, *, job
 def _feeds_shape(usual: str, sizes: dict[str, tuple[int | str, ...]]) -> str:
     """The shape of one input, where each has its own."""
     first = next(iter(parse_shapes(usual, sizes).values()))
-    return "x".join(map(str, first))
+    return joined_sizes(first)
 
 
 def _candidates(

@@ -15,7 +15,7 @@ import onnx
 from deploy.backends.base import IDS_NAME
 from deploy.graphs.graph_info import METADATA_KEY, GraphInfo
 from deploy.graphs.profiles import profile_named
-from deploy.graphs.shapes import Shapes, check_profile
+from deploy.graphs.shapes import Shapes, check_profile, joined_sizes
 from deploy.graphs.tensor_types import FLOATS, has_float8, tensor_types
 from deploy.quantization.lint_rules.linear_layers import left_in_float
 from deploy.quantization.lint_rules.operators import standard_operators
@@ -101,7 +101,7 @@ def check_shape_range(
     free = [key for key, shape in sizes.items() if any(isinstance(size, str) for size in shape)]
     if smallest is None or usual is None or largest is None:
         if free:
-            shape = "x".join(str(size) for size in sizes[free[0]])
+            shape = joined_sizes(sizes[free[0]])
             raise ValueError(
                 f"{name}: input '{free[0]}' ({shape}) has free sizes; give its min, opt and max shapes, for example "
                 "1x1, 1x128 and 8x512"

@@ -7,9 +7,8 @@ Unverified: no GPU was at hand; the calls follow the inventory of the three Pyth
 from __future__ import annotations
 
 import ctypes
-import math
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -18,11 +17,13 @@ import numpy as np
 
 from deploy.backends.artifact_facts import info_from_values
 from deploy.backends.base import Backend, Feeds
-from deploy.backends.cuda_stream import Buffer, CudaError, CudaStream
+from deploy.backends.cuda_stream import CudaError, CudaStream
 from deploy.backends.engine_checks import check_device, check_engine_files, check_version
 from deploy.backends.engine_inspection import EngineInspection, read_inspection
+from deploy.backends.engine_memory import EngineMemory
 from deploy.backends.engine_timing import EngineTimer, Work
 from deploy.backends.tensorrt_dialect import TITLES, load_dialect, open_log
+from deploy.graphs.shapes import joined_sizes
 
 _TYPES: dict[str, np.dtype[Any]] = {
     "FLOAT": np.dtype(np.float32),
@@ -81,8 +82,9 @@ class TensorRtBackend(Backend):
         kinds = {name: _TYPES[_last_word(self._engine.get_tensor_dtype(name))] for name in names}
         inputs = [name for name in names if _last_word(self._engine.get_tensor_mode(name)) == "INPUT"]
         self.input_types = {name: kinds[name] for name in report.inputs if name in inputs}
-        self._output_types = {name: kinds[name] for name in names if name not in inputs}
-        self._buffers: dict[str, Buffer] = {}
+        self._memory = EngineMemory(
+            self._stream, self._context, {name: kinds[name] for name in names if name not in inputs}
+        )
         self._captured: _Captured | None = None
 
     def _run(self, feeds: Feeds) -> dict[str, np.ndarray]:
@@ -90,16 +92,16 @@ class TensorRtBackend(Backend):
         self._stream.use_here()
         shapes = _shapes_of(feeds)
         if self._captured is not None and self._captured.shapes == shapes:
-            self._fill(feeds)
+            self._memory.fill(feeds)
             self._stream.launch(self._captured.graph)
         else:
             # The written-down run belongs to the shapes that the engine was last told.
             self._drop_graph()
-            self._set_shapes(feeds)
-            self._fill(feeds)
+            self._memory.set_shapes(feeds)
+            self._memory.fill(feeds)
             self._enqueue(feeds)
         self._stream.wait()
-        return {name: self._output(name).copy() for name in self._output_types}
+        return self._memory.outputs()
 
     def fix_shapes(self, feeds: Feeds) -> None:
         """Run once, then write the same run down as a CUDA graph."""
@@ -123,10 +125,10 @@ class TensorRtBackend(Backend):
         return EngineTimer(
             self._stream,
             Work(
-                fill=lambda: self._fill(checked),
-                copy_in=lambda: self._copy_in(checked),
+                fill=lambda: self._memory.fill(checked),
+                copy_in=lambda: self._memory.copy_in(checked),
                 execute=self._execute if graph is None else lambda: self._stream.launch(graph),
-                copy_out=self._copy_out,
+                copy_out=self._memory.copy_out,
                 release=lambda: None if graph is None else self._stream.drop(graph),
             ),
             clock=clock,
@@ -173,51 +175,19 @@ class TensorRtBackend(Backend):
                 low <= size <= high for low, size, high in zip(bounds["min"], shape, bounds["max"], strict=True)
             ):
                 raise ValueError(
-                    f"input '{name}' has shape {_joined(shape)}; the engine was built for {_joined(bounds['min'])} to "
-                    f"{_joined(bounds['max'])}"
+                    f"input '{name}' has shape {joined_sizes(shape)}; the engine was built for {joined_sizes(bounds['min'])} to "
+                    f"{joined_sizes(bounds['max'])}"
                 )
-
-    def _set_shapes(self, feeds: Feeds) -> None:
-        """Tell the engine the shapes, and give it memory that is large enough."""
-        for name, array in feeds.items():
-            if not self._context.set_input_shape(name, array.shape):
-                raise ValueError(f"the engine refuses shape {_joined(array.shape)} of input '{name}'")
-        for name in self._output_types:
-            if min(shape := tuple(self._context.get_tensor_shape(name)), default=0) < 0:
-                raise ValueError(
-                    f"output '{name}' has shape {_joined(shape)}, which depends on the data: not supported"
-                )
-        sizes = {name: array.nbytes for name, array in feeds.items()}
-        sizes |= {name: self._output_bytes(name) for name in self._output_types}
-        for name, size in sizes.items():
-            held = self._buffers.get(name)
-            if held is None or held.num_bytes < size:
-                if held is not None:
-                    self._stream.free(held)
-                self._buffers[name] = self._stream.allocate(size)
-                self._context.set_tensor_address(name, self._buffers[name].device)
-
-    def _fill(self, feeds: Feeds) -> None:
-        for name, array in feeds.items():
-            self._buffers[name].view(array.shape, array.dtype)[...] = array
 
     def _enqueue(self, feeds: Feeds) -> None:
         """Copies, the engine and copies back, on the stream."""
-        self._copy_in(feeds)
+        self._memory.copy_in(feeds)
         self._execute()
-        self._copy_out()
-
-    def _copy_in(self, feeds: Feeds) -> None:
-        for name, array in feeds.items():
-            self._stream.to_device(self._buffers[name], array.nbytes)
+        self._memory.copy_out()
 
     def _execute(self) -> None:
         if not self._context.execute_async_v3(self._stream.handle):
             raise CudaError(f"{TITLES[self.name]} did not run the engine: {self._messages.last_error()}")
-
-    def _copy_out(self) -> None:
-        for name in self._output_types:
-            self._stream.to_host(self._buffers[name], self._output_bytes(name))
 
     def _capture(self, work: Callable[[], None]) -> ctypes.c_void_p:
         """Write work down as a CUDA graph instead of doing it."""
@@ -231,12 +201,6 @@ class TensorRtBackend(Backend):
         assert graph is not None
         return graph
 
-    def _output(self, name: str) -> np.ndarray:
-        return self._buffers[name].view(tuple(self._context.get_tensor_shape(name)), self._output_types[name])
-
-    def _output_bytes(self, name: str) -> int:
-        return math.prod(map(int, self._context.get_tensor_shape(name))) * self._output_types[name].itemsize
-
     def _drop_graph(self) -> None:
         if self._captured is not None:
             self._stream.drop(self._captured.graph)
@@ -245,10 +209,6 @@ class TensorRtBackend(Backend):
 
 def _shapes_of(feeds: Feeds) -> _Shapes:
     return tuple(sorted((name, array.shape) for name, array in feeds.items()))
-
-
-def _joined(shape: Sequence[int]) -> str:
-    return "x".join(map(str, shape))
 
 
 def _last_word(member: Any) -> str:

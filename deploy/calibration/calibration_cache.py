@@ -1,13 +1,10 @@
 """The calibration cache: per-tensor statistics, bound by hashes to one model, one data set and one preprocessing.
 
-A JSON file with one tensor a line. The same calibration writes the same bytes. A digest over the content and the list of
-expected tensors tell a damaged or edited file from a whole one.
+``deploy.calibration.cache_file`` writes and reads it.
 """
 
 from __future__ import annotations
 
-import hashlib
-import json
 from collections.abc import Iterable, Mapping
 from copy import deepcopy
 from dataclasses import dataclass, field, fields, replace
@@ -15,14 +12,12 @@ from importlib import metadata
 from pathlib import Path
 from typing import Any, Self
 
+from deploy.calibration.cache_file import cache_text, compact, read_cache
 from deploy.calibration.method_choice import methods_by_tensor
 from deploy.calibration.ranges import KNOWN_RANGE, QuantParams, choose_range, parse_method, quant_params, range_warning
 from deploy.calibration.tensor_statistics import TensorStatistics
 from deploy.files import refuse_existing, write_atomically
 from deploy.graphs.float16 import calibrated_sha256
-
-FORMAT = "quietformer calibration"
-SCHEMA_VERSION = 1
 
 IMPORTED_METHOD = "imported"
 """Method of ranges that another tool chose; they are taken as they are."""
@@ -207,12 +202,7 @@ class CalibrationCache:
         content = {entry.name: getattr(self, entry.name) for entry in fields(self) if entry.name != "tensors"}
         if not self.methods:
             del content["methods"]
-        content |= {"format": FORMAT, "schema_version": SCHEMA_VERSION, "tensor_names": list(self.tensors)}
-        tensors = {name: statistics.to_dict() for name, statistics in self.tensors.items()}
-        lines = [f" {json.dumps(key)}: {_compact(content[key])}" for key in sorted(content)]
-        lines.append(f' "digest": "{_digest(content | {"tensors": tensors})}"')
-        rows = ",\n".join(f"  {json.dumps(name)}: {_compact(values)}" for name, values in tensors.items())
-        return "{\n" + ",\n".join(lines) + ',\n "tensors": {\n' + rows + "\n }\n}\n"
+        return cache_text(content, {name: statistics.to_dict() for name, statistics in self.tensors.items()})
 
     @classmethod
     def load(cls, path: Path) -> Self:
@@ -222,41 +212,13 @@ class CalibrationCache:
             FileNotFoundError: no such file.
             ValueError: not a calibration cache, another schema version, or a damaged one.
         """
-        if not path.is_file():
-            raise FileNotFoundError(f"no calibration cache at {path}")
+        known = {entry.name for entry in fields(cls)}
+        content, rows = read_cache(path, required=known - {"methods", "tensors"}, optional={"methods"})
         try:
-            content = json.loads(path.read_bytes())
-        except (ValueError, RecursionError) as error:
-            raise ValueError(f"{path} is not JSON, or ends early: {error}") from error
-        if not isinstance(content, dict) or content.get("format") != FORMAT:
-            raise ValueError(f"{path} is not a calibration cache; expected a JSON file with format '{FORMAT}'")
-        if (version := content.get("schema_version")) != SCHEMA_VERSION:
-            raise ValueError(
-                f"{path} has schema version {version}; this version reads {SCHEMA_VERSION}: calibrate again"
-            )
-        known = {entry.name for entry in fields(cls)} | {"format", "schema_version", "tensor_names", "digest"}
-        content.setdefault("methods", {})
-        if differing := sorted(known ^ set(content)):
-            raise ValueError(
-                f"{path} is damaged: field '{differing[0]}' is {'missing' if differing[0] in known else 'unknown'}"
-            )
-        if not isinstance(content["tensors"], dict) or not isinstance(content["tensor_names"], list):
-            raise ValueError(f"{path} is damaged: its tensors are no table")  # noqa: TRY004 - a fault of the file
-        if lost := sorted(set(map(str, content["tensor_names"])) ^ set(content["tensors"])):
-            raise ValueError(f"{path} is damaged: the entry of tensor '{lost[0]}' was deleted or added")
-        digest = content.pop("digest")
-        digested = {name: value for name, value in content.items() if name != "methods" or value}
-        try:
-            is_whole = digest == _digest(digested)
-            tensors = {name: TensorStatistics.from_dict(content["tensors"][name]) for name in content["tensor_names"]}
+            tensors = {name: TensorStatistics.from_dict(values) for name, values in rows.items()}
         except (ValueError, KeyError, TypeError, AttributeError) as error:
             raise ValueError(f"{path} is damaged: {type(error).__name__}: {error}; calibrate again") from error
-        if not is_whole:
-            raise ValueError(f"{path} is damaged: its content does not match its digest; calibrate again")
-        rest = {
-            name: value for name, value in content.items() if name not in {"format", "schema_version", "tensor_names"}
-        }
-        return cls(**(rest | {"tensors": tensors}))
+        return cls(**content, tensors=tensors)
 
 
 def _compare(
@@ -267,13 +229,5 @@ def _compare(
 
 
 def _short(value: Any) -> str:
-    text = _compact(value)
+    text = compact(value)
     return text if len(text) <= 80 else f"{text[:77]}..."
-
-
-def _compact(value: Any) -> str:
-    return json.dumps(value, sort_keys=True, allow_nan=False, ensure_ascii=False)
-
-
-def _digest(content: dict[str, Any]) -> str:
-    return hashlib.sha256(_compact(content).encode()).hexdigest()

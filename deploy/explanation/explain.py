@@ -11,26 +11,23 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-import numpy as np
-import onnx
-
 from deploy.calibration.calibration_cache import CalibrationCache
-from deploy.calibration.quant_params import QuantParams
 from deploy.data.example_draw import ExamplesUsed
 from deploy.explanation.explanation import ExplainedSite, Explanation, SearchStep
 from deploy.explanation.float_search import search_float_sites
 from deploy.explanation.literal_session import literal_session
-from deploy.explanation.probe import Probe, open_probe, probe_feeds, tensor_figures
-from deploy.explanation.site_figures import RoundingFigures, decibels
-from deploy.explanation.switched_graph import Switchable, constants_of, switchables
+from deploy.explanation.probe import Probe, open_probe, probe_feeds
+from deploy.explanation.site_figures import decibels
+from deploy.explanation.site_rounding import SiteRounding, rounding_of_sites
+from deploy.explanation.switched_graph import Switchable, switchables
+from deploy.explanation.trials import Trials
 from deploy.graphs.float16 import refuse_float16
 from deploy.graphs.graph_structure import load_graph
 from deploy.graphs.model_hash import model_sha256
-from deploy.graphs.profiles import Profile, profile_named
+from deploy.graphs.profiles import profile_named
 from deploy.graphs.site_choice import SiteChoice, literal_pattern
 from deploy.graphs.sites import SiteList
 from deploy.quantization.bits import Bits
-from deploy.quantization.quantize import quantize_model
 from deploy.quantization.site_selection import Place, exclude_sites, select_sites
 from deploy.quantization.stored_weights import WeightRanges
 from deploy.tasks.task import Task
@@ -100,7 +97,7 @@ def explain(
     cache.check(model_path)
     float_model = load_graph(model_path)
     refuse_float16(float_model, name=str(model_path))
-    work = _Work(
+    trials = Trials(
         path=model_path,
         cache=cache,
         task=task,
@@ -108,26 +105,26 @@ def explain(
         weights=weights,
         choice=choice or SiteChoice(),
         bits=bits or Bits(),
-        settings=settings,
-        progress=progress,
+        threads=settings.threads,
     )
-    selection = select_sites(float_model, work.profile, work.choice)
+    selection = select_sites(float_model, trials.profile, trials.choice)
     sites = switchables(selection.sites)
     progress.tell(f"{task.name}: float")
     with literal_session(float_model, threads=settings.threads) as infer:
         rows_of_probe, batches, float_score = probe_feeds(task, infer)
     progress.tell(f"{task.name}: all {len(sites)} sites in integers")
-    quantized_score = work.score(())
-    quantized = work.quantized(())
-    figures = _figures(work, float_model, quantized, sites, batches)
+    quantized_score = trials.score()
+    quantized = trials.quantized()
+    progress.tell(f"values of {len(sites)} sites")
+    rounding = rounding_of_sites(trials, float_model, quantized, sites, batches)
     with open_probe(model_path, float_model, quantized, sites, batches, threads=settings.threads) as probe:
         del float_model, quantized
-        rows = _screened(work, sites, figures, probe)
+        rows = _screened(sites, rounding, probe, progress)
         everything = probe.noise(probe.places)
         result = Explanation(
             graph_sha256=model_sha256(model_path),
             profile=profile,
-            bits=str(work.bits),
+            bits=str(trials.bits),
             weights=weights,
             method=cache.method,
             task=task.name,
@@ -146,124 +143,66 @@ def explain(
             float_sites=None,
             float_sites_score=None,
         )
-        result = replace(result, sites=_evaluated(work, result))
-        return result if settings.max_drop is None else _searched(work, result, selection.sites, sites, probe)
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class _Work:
-    """What stays the same from one evaluation to the next."""
-
-    path: Path
-    cache: CalibrationCache
-    task: Task
-    profile: Profile
-    weights: WeightRanges
-    choice: SiteChoice
-    bits: Bits
-    settings: ExplainSettings
-    progress: ExplainProgress
-
-    def quantized(self, float_sites: Sequence[str]) -> onnx.ModelProto:
-        """The graph that ``quantize --exclude`` writes for these sites."""
-        choice = replace(self.choice, exclude=(*self.choice.exclude, *map(literal_pattern, float_sites)))
-        model, _ = quantize_model(
-            load_graph(self.path), self.cache, profile=self.profile, weights=self.weights, choice=choice, bits=self.bits
-        )
-        return model
-
-    def score(self, float_sites: Sequence[str]) -> float:
-        """The task's score of it, simulated."""
-        with literal_session(self.quantized(float_sites), threads=self.settings.threads) as infer:
-            return self.task.evaluate(infer).score
-
-
-def _figures(
-    work: _Work,
-    float_model: onnx.ModelProto,
-    quantized: onnx.ModelProto,
-    sites: Sequence[Switchable],
-    batches: Sequence[Mapping[str, np.ndarray]],
-) -> dict[str, tuple[RoundingFigures, tuple[float, float, float]]]:
-    """Figures, and the range's ends and step, by site."""
-    params = {
-        site.measured: work.cache.range_of(site.measured, bits=work.bits.activations, symmetric=work.profile.symmetric)
-        for site in sites
-        if not site.is_weight
-    }
-    work.progress.tell(f"values of {len(params)} tensors")
-    seen = tensor_figures(work.path, params, [dict(feeds) for feeds in batches], threads=work.settings.threads)
-    found = {site.name: (seen[site.measured], _ends(params[site.measured])) for site in sites if not site.is_weight}
-    stored = {tensor.name: tensor for tensor in quantized.graph.initializer}
-    for name, exact in constants_of(float_model, sites).items():
-        integers, scale = (onnx.numpy_helper.to_array(stored[f"{name}/{part}"]) for part in ("quantized", "scale"))
-        axes = tuple(axis for axis in range(exact.ndim) if scale.ndim and exact.shape[axis] != scale.size)
-        rounded = integers.astype(np.float32) * (np.expand_dims(scale, axes) if scale.ndim else scale)
-        figures = RoundingFigures()
-        figures.add_pair(exact, rounded)
-        step = float(scale.max())
-        bound = step * (2 ** (work.bits.weights - 1) - 1)
-        found[name] = figures, (-bound, bound, step)
-    return found
-
-
-def _ends(params: QuantParams) -> tuple[float, float, float]:
-    return (
-        (params.qmin - params.zero_point) * params.scale,
-        (params.qmax - params.zero_point) * params.scale,
-        params.scale,
-    )
+        result = replace(result, sites=_evaluated(trials, result, settings, progress))
+        if settings.max_drop is None:
+            return result
+        return _searched(trials, result, selection.sites, probe, settings=settings, progress=progress)
 
 
 def _screened(
-    work: _Work,
-    sites: Sequence[Switchable],
-    figures: Mapping[str, tuple[RoundingFigures, tuple[float, float, float]]],
-    probe: Probe,
+    sites: Sequence[Switchable], rounding: Mapping[str, SiteRounding], probe: Probe, progress: ExplainProgress
 ) -> tuple[ExplainedSite, ...]:
     """Every site alone and every site left out, most harmful first."""
     rows: list[tuple[float, ExplainedSite]] = []
     for done, site in enumerate(sites, start=1):
-        seen, (low, high, step) = figures[site.name]
+        own = rounding[site.name]
         alone = probe.noise(site.places)
         without = probe.noise(probe.places.difference(site.places))
         row = ExplainedSite(
             name=site.name,
             kind=site.kind,
             is_weight=site.is_weight,
-            low=low,
-            high=high,
-            step=step,
-            saturated=seen.saturated_share,
-            zeroed=seen.zeroed_share,
-            sqnr=decibels(seen.signal, seen.noise),
+            low=own.low,
+            high=own.high,
+            step=own.step,
+            saturated=own.figures.saturated_share,
+            zeroed=own.figures.zeroed_share,
+            sqnr=decibels(own.figures.signal, own.figures.noise),
             output_sqnr_alone=decibels(probe.signal, alone),
             output_sqnr_without=decibels(probe.signal, without),
         )
         rows.append((without, row))
-        work.progress.advance(done, len(sites))
+        progress.advance(done, len(sites))
     return tuple(row for _, row in sorted(rows, key=lambda entry: entry[0]))
 
 
-def _evaluated(work: _Work, result: Explanation) -> tuple[ExplainedSite, ...]:
+def _evaluated(
+    trials: Trials, result: Explanation, settings: ExplainSettings, progress: ExplainProgress
+) -> tuple[ExplainedSite, ...]:
     """The sites, the most harmful ones with the task's score without them."""
-    count = min(work.settings.evaluated, len(result.sites))
+    count = min(settings.evaluated, len(result.sites))
     rows = list(result.sites)
     for number in range(count):
-        work.progress.tell(f"{work.task.name}: without site {number + 1} of {count}, {rows[number].name}")
-        rows[number] = replace(rows[number], score_without=work.score((rows[number].name,)))
+        progress.tell(f"{trials.task.name}: without site {number + 1} of {count}, {rows[number].name}")
+        rows[number] = replace(rows[number], score_without=trials.score((rows[number].name,)))
     return tuple(rows)
 
 
 def _searched(
-    work: _Work, result: Explanation, all_sites: SiteList, sites: Sequence[Switchable], probe: Probe
+    trials: Trials,
+    result: Explanation,
+    all_sites: SiteList,
+    probe: Probe,
+    *,
+    settings: ExplainSettings,
+    progress: ExplainProgress,
 ) -> Explanation:
-    max_drop = work.settings.max_drop
+    max_drop = settings.max_drop
     assert max_drop is not None
     drop = result.drop(result.quantized_score)
     if math.isfinite(drop) and drop <= max_drop:
         return replace(result, float_sites=(), float_sites_score=result.quantized_score)
-    policy = work.choice.applied_to(work.profile)
+    policy = trials.choice.applied_to(trials.profile)
     known: dict[tuple[str, ...], float] = {
         (row.name,): row.score_without for row in result.sites if row.score_without is not None
     }
@@ -271,7 +210,7 @@ def _searched(
     def evaluate(float_sites: tuple[str, ...]) -> SearchStep:
         score = known.get(float_sites)
         if score is None:
-            score = work.score(float_sites)
+            score = trials.score(float_sites)
         return SearchStep(float_sites=float_sites, score=score, drop=result.drop(score))
 
     def noise(float_sites: tuple[str, ...]) -> float:
@@ -283,9 +222,9 @@ def _searched(
         noise=noise,
         evaluate=evaluate,
         max_drop=max_drop,
-        largest=work.settings.largest,
-        pool=work.settings.pool,
-        tell=work.progress.tell,
+        largest=settings.largest,
+        pool=settings.pool,
+        tell=progress.tell,
     )
     if found.found is None:
         return replace(result, steps=found.steps)

@@ -13,12 +13,10 @@ import numpy as np
 import onnx
 
 from deploy.calibration.calibrate import real_positions
-from deploy.calibration.quant_params import QuantParams
 from deploy.calibration.token_axes import real_parts
 from deploy.calibration.token_layouts import find_layouts
 from deploy.explanation.explanation import ProbeRows
 from deploy.explanation.literal_session import literal_session
-from deploy.explanation.site_figures import RoundingFigures
 from deploy.explanation.switched_graph import SWITCHES, Switchable, add_switches, constants_of
 from deploy.graphs.feed_types import MASK_NAME
 from deploy.graphs.watched_graph import WatchedGraph
@@ -143,18 +141,3 @@ def open_probe(
         off = np.zeros(len(switch), np.bool_)
         floats = [layouts.parts(infer(feeds | {SWITCHES: off}), feeds) for feeds in batches]
         yield Probe(infer, switch, batches, floats, layouts)
-
-
-def tensor_figures(
-    float_path: Path, params: Mapping[str, QuantParams], batches: Sequence[Feeds], *, threads: int | None = None
-) -> dict[str, RoundingFigures]:
-    """What rounding does to every tensor by itself, on the float model's values; by name of the measured tensor."""
-    graph = WatchedGraph(float_path)
-    layouts = find_layouts(graph, list(params), mask_name=MASK_NAME)
-    figures = {name: RoundingFigures() for name in params}
-    session = graph.open(list(params), threads=threads)
-    for feeds in batches:
-        mask = real_positions(feeds)
-        for name, values in session.run(feeds).items():
-            figures[name].add(real_parts(values, mask, layouts[name]), params[name])
-    return figures

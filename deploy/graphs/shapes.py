@@ -6,7 +6,7 @@ Sizes that the graph fixes may be left out at the end: ``8`` stands for ``8x3x22
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
 Shapes = dict[str, tuple[int, ...]]
 
@@ -93,3 +93,8 @@ def _sizes(sizes: str, text: str) -> tuple[int, ...]:
     if max(numbers) > _MAX_SIZE:
         raise ValueError(f"'{sizes}' in '{text}' is too large; expected sizes up to {_MAX_SIZE}")
     return numbers
+
+
+def joined_sizes(sizes: Iterable[int | str]) -> str:
+    """``1x128`` of 1 and 128."""
+    return "x".join(map(str, sizes))

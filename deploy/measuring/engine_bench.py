@@ -1,8 +1,5 @@
 """Engines measured side by side on their device: with and without a CUDA graph, per request and back to back.
 
-    per request    each query is waited for; its latency is what one user sees
-    back to back   queries are enqueued ahead, as under load; throughput is what counts, latency leaves waiting out
-
 The speed-up compares latencies per request, and host time per query back to back. Unverified on a device: statistics and
 warnings are tested on made-up traces.
 """
@@ -10,17 +7,17 @@ warnings are tested on made-up traces.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field, replace
-from typing import Protocol, get_args
+from typing import get_args
 
-from deploy.backends.engine_timing import EngineTimer, Turn
+from deploy.backends.engine_timing import Turn
 from deploy.machine import machine_facts
 from deploy.measuring.bench import check_bench, unresolved
 from deploy.measuring.bench_report import BenchReport, CandidateTiming, DeviceTimes, shape_text
 from deploy.measuring.device_warnings import device_warnings
+from deploy.measuring.engine_modes import MODES, CaptureError, Mode, TimedEngine, compared, timers, turns_of
 from deploy.measuring.gpu_verdict import Kind, verdict
-from deploy.measuring.interleaving import Schedule, Turns, interleaved
+from deploy.measuring.interleaving import Schedule, interleaved
 from deploy.measuring.latency_statistics import SpeedUp, bootstrap_speed_up, noise_warnings, summarize
 from deploy.tasks.task import Feeds
 
@@ -28,13 +25,6 @@ DEVICE_METHOD = (
     "interleaved rounds; times of the device by CUDA events, latency without the host's staging, no tokenization"
 )
 _DECIMALS = 4
-
-
-class TimedEngine(Protocol):
-    """What an open engine is to this benchmark."""
-
-    def timer(self, feeds: Feeds, *, cuda_graph: bool) -> EngineTimer:
-        """What times queries with these feeds."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -46,25 +36,6 @@ class EngineCandidate:
     precision: str
     products: dict[str, int] | None = None
     """Matrix products by the type they run in, from its inspection."""
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Mode:
-    """How queries are sent."""
-
-    back_to_back: bool
-    cuda_graph: bool
-
-    def __str__(self) -> str:
-        style = "back to back" if self.back_to_back else "per request"
-        return f"{style}, {'CUDA graph' if self.cuda_graph else 'no CUDA graph'}"
-
-
-MODES = tuple(
-    Mode(back_to_back=back_to_back, cuda_graph=cuda_graph)
-    for back_to_back in (False, True)
-    for cuda_graph in (True, False)
-)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -116,13 +87,13 @@ def bench_engines(
     warnings: list[str] = []
     for mode in modes:
         try:
-            with _timers(candidates, feeds, mode) as timers:
+            with timers({candidate.name: candidate.engine for candidate in candidates}, feeds, mode) as opened:
                 recorded = interleaved(
-                    {name: _turns(timer, mode) for name, timer in timers.items()},
+                    {name: turns_of(timer, mode) for name, timer in opened.items()},
                     schedule,
                     tell=_teller(f"{shape_text(batch_size, length)}, {mode}", progress),
                 )
-        except _CaptureError as error:
+        except CaptureError as error:
             warnings.append(str(error))
             continue
         timings = tuple(
@@ -153,37 +124,6 @@ def _teller(what: str, progress: Callable[[str], None] | None) -> Callable[[str]
     return lambda text: progress(f"{what}: {text}") if progress else None
 
 
-class _CaptureError(Exception):
-    """An engine cannot be written down as a CUDA graph."""
-
-
-@contextmanager
-def _timers(candidates: Sequence[EngineCandidate], feeds: Feeds, mode: Mode) -> Iterator[dict[str, EngineTimer]]:
-    with ExitStack() as stack:
-        timers = {}
-        for candidate in candidates:
-            try:
-                timer = candidate.engine.timer(feeds, cuda_graph=mode.cuda_graph)
-            except OSError as error:
-                if not mode.cuda_graph:
-                    raise
-                raise _CaptureError(f"{candidate.name}: not measured with a CUDA graph: {error}") from error
-            timers[candidate.name] = stack.enter_context(timer)
-        yield timers
-
-
-def _turns(timer: EngineTimer, mode: Mode) -> Turns[Turn]:
-    measure = timer.back_to_back if mode.back_to_back else timer.per_request
-    return Turns(measure=measure, settle=measure)
-
-
-def _compared(turn: Turn, mode: Mode) -> list[float]:
-    """What speed-ups compare, in ms."""
-    if mode.back_to_back:
-        return [turn.walltime_ms / len(turn.queries)]
-    return [query.latency for query in turn.queries]
-
-
 def _timing(
     candidate: EngineCandidate,
     recorded: Mapping[str, list[list[Turn]]],
@@ -201,7 +141,7 @@ def _timing(
     if candidate.name != baseline:
         theirs = [turn for repeat in recorded[baseline] for turn in repeat]
         speed_up = bootstrap_speed_up(
-            [_compared(turn, mode) for turn in theirs], [_compared(turn, mode) for turn in turns], seed=seed
+            [compared(turn, mode) for turn in theirs], [compared(turn, mode) for turn in turns], seed=seed
         )
     return CandidateTiming(
         name=candidate.name,

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -13,7 +13,7 @@ from deploy.calibration.calibration_subset import Batch
 from deploy.data.array_sets import load_set
 from deploy.data.example_draw import ExamplesUsed, draw
 from deploy.graphs.graph_info import GraphInfo
-from deploy.graphs.shapes import parse_shapes
+from deploy.graphs.shapes import joined_sizes, parse_shapes
 from deploy.graphs.watched_graph import GraphInput
 
 _USUAL_LENGTH = 128
@@ -95,7 +95,9 @@ class GraphArrays:
                 isinstance(size, str) or size == asked for size, asked in zip(expected, sizes[name], strict=True)
             )
             if not fits:
-                raise ValueError(f"shape '{shape}' does not fit input '{name}' of {self.name}: {_text(expected)}")
+                raise ValueError(
+                    f"shape '{shape}' does not fit input '{name}' of {self.name}: {joined_sizes(expected)}"
+                )
         if data is None:
             rows, *rest = next((s for s in sizes.values() if len(s) == 2), next(iter(sizes.values())))
             return self._made_up(np.random.default_rng(0), rows=rows, length=rest[0] if rest else 1)
@@ -104,7 +106,7 @@ class GraphArrays:
             rows, *rest = sizes[name]
             if any(have < want for have, want in zip(array.shape[1:], rest, strict=True)):
                 raise ValueError(
-                    f"input '{name}' has samples of {_text(array.shape[1:])}; shape '{shape}' asks for more"
+                    f"input '{name}' has samples of {joined_sizes(array.shape[1:])}; shape '{shape}' asks for more"
                 )
             taken = array[np.arange(rows) % len(array)]
             batch[name] = np.ascontiguousarray(taken[(slice(None), *(slice(size) for size in rest))])
@@ -151,7 +153,3 @@ class GraphArrays:
 def graph_arrays(info: GraphInfo, inputs: Sequence[GraphInput], *, name: str, length: int | None = None) -> GraphArrays:
     """Open what belongs to a graph that reads arrays."""
     return GraphArrays(info=info, inputs=tuple(inputs), name=name, length=length)
-
-
-def _text(sizes: Sequence[int | str] | Mapping[str, int]) -> str:
-    return "x".join(str(size) for size in sizes)

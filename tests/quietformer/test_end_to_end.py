@@ -16,7 +16,7 @@ import pytest
 
 from deploy.backends.cuda_devices import cuda_devices
 from deploy.machine import machine_facts
-from deploy.measuring.engine_bench import MODES
+from deploy.measuring.engine_modes import MODES
 from quietformer.manifest import Manifest
 from quietformer.recipe.recipe import load_recipe
 from quietformer.report.content import load_report

@@ -155,7 +155,7 @@ def test_another_model_of_the_same_shapes_is_refused(model_path: Path) -> None:
         pytest.param(lambda text: text.replace('"seed": 3', '"seed": NaN'), "is damaged: ValueError", id="nan"),
         pytest.param(
             lambda text: json.dumps(json.loads(text) | {"tensors": {key: [] for key in json.loads(text)["tensors"]}}),
-            "is damaged: TypeError",
+            "content does not match its digest",
             id="no statistics",
         ),
     ],

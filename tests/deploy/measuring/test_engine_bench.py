@@ -14,7 +14,8 @@ import pytest
 
 from deploy.backends.cuda_stream import CudaError
 from deploy.backends.engine_timing import QueryTimes, Turn
-from deploy.measuring.engine_bench import MODES, Device, EngineCandidate, Mode, bench_engines
+from deploy.measuring.engine_bench import Device, EngineCandidate, bench_engines
+from deploy.measuring.engine_modes import MODES, Mode
 from deploy.measuring.interleaving import Schedule
 
 FEEDS = {"input_ids": np.zeros((2, 8), np.int64)}
