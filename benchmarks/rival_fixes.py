@@ -26,6 +26,7 @@ from deploy.calibration.calibration_cache import CalibrationCache
 from deploy.calibration.calibration_subset import Batch
 from deploy.calibration.ranges import method_parameters
 from deploy.files import write_atomically
+from deploy.graphs.graph_info import read_info
 from deploy.graphs.graph_structure import load_graph
 from deploy.graphs.site_choice import SiteChoice
 from deploy.machine import machine_facts
@@ -125,7 +126,7 @@ def judge_rows(given: argparse.Namespace, rows: list[dict[str, Any]]) -> None:
     """Write and judge every row that is not there yet."""
     done = {(row["model"], row["profile"], row["fix"]) for row in rows}
     for label, graph, alone in [(*entry, False) for entry in given.model] + [(*entry, True) for entry in given.alone]:
-        inputs = graph_inputs(graph, length=_LENGTH)
+        inputs = graph_inputs(graph, length=min(_LENGTH, read_info(graph).max_length))
         drawn, _ = inputs.calibration_batches(given.calibration, batches=given.batches, batch_size=_BATCH, seed=0)
         subject = Subject(graph, [dict(batch) for batch in drawn], threads=given.threads)
         smoothed: dict[float, Subject] = {}

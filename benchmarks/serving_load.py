@@ -27,10 +27,10 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from serving_clients import NAME, Job, clients_process, cpu_seconds, start_server
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
 
+from benchmarks.serving_clients import NAME, Job, clients_process, cpu_seconds, start_server
 from deploy.backends.opening import open_backend
 from deploy.data.encoding import TextEncoder
 from deploy.machine import machine_facts

@@ -15,6 +15,7 @@ import statistics
 import time
 from collections.abc import Callable
 from dataclasses import asdict
+from functools import partial
 from typing import Any
 
 import torch
@@ -102,6 +103,7 @@ def step_rows(arguments: argparse.Namespace) -> list[dict[str, Any]]:
 def training_step(name: str, *, layers: int, hidden: int, batch: int, length: int, dropout: float) -> Step:
     """One optimizer step of a model with this attention, as a function."""
     torch.manual_seed(0)
+    backend: dict[str, Any] = {"attn_implementation": name if SETTINGS[name] is None else "eager"}
     config = BertConfig(
         vocab_size=1000,
         hidden_size=hidden,
@@ -110,7 +112,7 @@ def training_step(name: str, *, layers: int, hidden: int, batch: int, length: in
         intermediate_size=4 * hidden,
         hidden_dropout_prob=dropout,
         attention_probs_dropout_prob=dropout,
-        attn_implementation=name if SETTINGS[name] is None else "eager",
+        **backend,
     )
     model = BertForMaskedLM(config).train()
     if (settings := SETTINGS[name]) is not None:
@@ -137,7 +139,8 @@ def long_rows(lengths: list[int]) -> list[dict[str, Any]]:
         query, key, value = leaves
 
         def run(kept: int, query: torch.Tensor = query, key: torch.Tensor = key, value: torch.Tensor = value) -> None:
-            clipped_context(query, key, value, None, scale=0.125, settings=settings, kept=kept).sum().backward()
+            total = clipped_context(query, key, value, None, scale=0.125, settings=settings, kept=kept).sum()
+            torch.autograd.backward(total)
 
         row: dict[str, Any] = {"length": length}
         for form, kept in (("whole", 2**62), ("blocks", 0)):
@@ -148,7 +151,7 @@ def long_rows(lengths: list[int]) -> list[dict[str, Any]]:
                 run(kept)
                 times.append(1000 * (time.perf_counter() - start))
             row[f"{form}_ms"] = statistics.median(times)
-            row[f"{form}_peak_mib"] = peak_mib(lambda kept=kept: run(kept))
+            row[f"{form}_peak_mib"] = peak_mib(partial(run, kept))
         rows.append(row)
     return rows
 

@@ -177,12 +177,12 @@ def compare_statuses(folder: Path, binary: Path) -> tuple[dict[str, Any], dict[s
         asked["unknown version"] = (right, {"model_version": "9"})
         asked["unknown output"] = (right, {"outputs": [tritonclient.grpc.InferRequestedOutput("logits")]})
         for name, (inputs, more) in asked.items():
-            codes = tuple(grpc_status(target, inputs, more) for target in (ours, triton))
+            statuses = tuple(grpc_status(target, inputs, more) for target in (ours, triton))
             grpc["cases"] += 1
-            grpc["same"] += codes[0] == codes[1]
-            if codes[0] != codes[1]:
-                grpc["differ"][name] = codes
-                print(f"{name:48} {codes[0]} / {codes[1]}")
+            grpc["same"] += statuses[0] == statuses[1]
+            if statuses[0] != statuses[1]:
+                grpc["differ"][name] = statuses
+                print(f"{name:48} {statuses[0]} / {statuses[1]}")
     print(f"\nHTTP: {http['same']} of {http['cases']} the same; gRPC: {grpc['same']} of {grpc['cases']}\n")
     return http, grpc
 

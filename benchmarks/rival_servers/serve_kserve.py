@@ -15,7 +15,7 @@ from embedder import Embedder
 from kserve import InferOutput, InferRequest, InferResponse, Model, ModelServer
 
 
-class EmbeddingModel(Model):  # type: ignore[misc]  # without types here
+class EmbeddingModel(Model):
     """Texts in, embeddings out; one run at a time, in a thread, so that the event loop goes on."""
 
     def __init__(self, name: str, graph: Path) -> None:

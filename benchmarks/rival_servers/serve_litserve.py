@@ -11,7 +11,7 @@ import numpy as np
 from embedder import MAX_BATCH, MAX_WAIT, Embedder
 
 
-class EmbeddingApi(litserve.LitAPI):  # type: ignore[misc]  # without types here
+class EmbeddingApi(litserve.LitAPI):
     """Texts in, embeddings out."""
 
     def setup(self, device: str) -> None:
@@ -24,7 +24,7 @@ class EmbeddingApi(litserve.LitAPI):  # type: ignore[misc]  # without types here
 
     def predict(self, x: list[str] | np.ndarray) -> np.ndarray:
         """Answer a batch."""
-        return self._embed(list(x))
+        return np.asarray(self._embed(list(x)))
 
     def encode_response(self, output: np.ndarray) -> dict[str, Any]:
         """One row."""

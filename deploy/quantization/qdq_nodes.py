@@ -64,10 +64,18 @@ class QdqWriter:
         self._new: list[onnx.TensorProto] = []
 
     def add_activation(self, scaled: ScaledTensor) -> None:
-        """Quantize one tensor for the readers of its site."""
+        """Quantize one tensor for the readers of its site.
+
+        Raises:
+            ValueError: a scale that its type does not hold; names the tensor.
+        """
         tensor = scaled.site.tensor
         zero_point = np.asarray(scaled.zero_point, scaled.dtype)
-        parameters = self._parameters(tensor, rounded_scale(scaled.scale, scaled.scale_type), zero_point)
+        try:
+            scale = rounded_scale(scaled.scale, scaled.scale_type)
+        except ValueError as error:
+            raise ValueError(f"tensor '{tensor}' {error}") from error
+        parameters = self._parameters(tensor, scale, zero_point)
         integers, floats = f"{tensor}/quantized", f"{tensor}/dequantized"
         source = tensor
         if scaled.bounds is not None:

@@ -65,8 +65,16 @@ def rounded_scale(scale: np.ndarray | float, scale_type: ScaleType) -> np.ndarra
     """A scale in the type that a graph stores: the nearest float32, but the next larger float16.
 
     float16 has few digits, and fewer still below 6e-5: rounded up, no value of the range is cut off.
+
+    Raises:
+        ValueError: a scale that the type does not hold: float16 ends at 65504.
     """
     exact = np.asarray(scale, np.float32)
+    largest = float(np.finfo(scale_type).max)
+    if (exact > largest).any():
+        raise ValueError(
+            f"needs a scale of {float(exact.max()):.3g}; {np.dtype(scale_type).name} ends at {largest:.5g}"
+        )
     rounded: np.ndarray = exact.astype(scale_type)
     too_small = rounded.astype(np.float32) < exact
     return np.where(too_small, np.nextafter(rounded, scale_type(np.inf)), rounded)

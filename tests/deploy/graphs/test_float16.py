@@ -137,3 +137,12 @@ def test_an_opset_without_float16_scales_is_refused(tmp_path: Path) -> None:
     onnx.save(model, half)
     with pytest.raises(ValueError, match="opset 18, in which scales cannot be float16; export with 19 or newer"):
         quantize(half, cache, tmp_path / "int8.onnx")
+
+
+@pytest.mark.parametrize("profile", ["tensorrt", "fp8"])
+def test_a_range_that_float16_has_no_scale_for_is_refused(tmp_path: Path, profile: str) -> None:
+    _, half, cache = both(tmp_path)
+    cache.tensors["act_0"].high = 1e8
+    with pytest.raises(ValueError, match=r"tensor 'act_0' needs a scale of .*; float16 ends at 65504"):
+        quantize(half, cache, tmp_path / "q.onnx", profile=profile)
+    assert not (tmp_path / "q.onnx").exists()

@@ -37,15 +37,70 @@ def graphs(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path, Calibr
     return both(tmp_path_factory.mktemp("graphs"), GATED)
 
 
-@given(npst.arrays(np.float32, st.integers(1, 40), elements=st.floats(-1e4, 1e4, width=32)), st.sampled_from([0, None]))
-def test_no_weight_is_further_off_than_half_a_step_of_e4m3(values: np.ndarray, axis: int | None) -> None:
+_TINY, _HUGE = float(np.finfo(np.float32).smallest_subnormal), float(np.finfo(np.float32).max)
+FINITE = st.one_of(
+    st.floats(-1e4, 1e4, width=32),
+    st.floats(width=32, allow_nan=False, allow_infinity=False),
+    st.sampled_from([0.0, -0.0, _TINY, -_TINY, 1e-40, _HUGE, -_HUGE]),
+)
+SHAPES = npst.array_shapes(min_dims=1, max_dims=3, max_side=6)
+
+
+@given(npst.arrays(np.float32, SHAPES, elements=FINITE), st.sampled_from([None, 0, -1]))
+def test_fp8_keeps_order_sign_and_zero_and_is_off_by_half_a_step_at_most(values: np.ndarray, axis: int | None) -> None:
+    axis = None if axis is None else axis % values.ndim
     numbers, scale = float8_weight(values, axis=axis)
-    assert numbers.dtype == ml_dtypes.float8_e4m3fn
-    restored = numbers.astype(np.float64) * scale.astype(np.float64)
-    # Three mantissa bits: half a step is 1/16 of a normal number; below 2^-6 steps are 2^-9 wide.
-    bound = np.maximum(np.abs(values) / 16, scale * 2.0**-10)
-    assert (np.abs(restored - values) <= bound * (1 + 1e-5)).all()
-    assert np.isfinite(restored).all()
+    assert (numbers.dtype, numbers.shape) == (ml_dtypes.float8_e4m3fn, values.shape)
+    assert (scale > 0).all()
+    assert np.isfinite(scale).all()
+    assert scale.shape == (() if axis is None else (values.shape[axis],))
+    rows = [(values, numbers, scale)]
+    if axis is not None:
+        places = range(values.shape[axis])
+        rows = [(np.take(values, row, axis), np.take(numbers, row, axis), scale[row]) for row in places]
+    for exact, eights, step in rows:
+        grid = eights.astype(np.float64)
+        assert np.isfinite(grid).all()
+        assert not grid[exact == 0].any()
+        assert (np.diff(grid.ravel()[np.argsort(exact, axis=None)]) >= 0).all()
+        assert (grid * np.sign(exact) >= 0).all()
+        assert np.abs(grid).max() <= LARGEST
+        assert (np.abs(grid * step - exact) <= _half_a_step(exact, float(step)) * (1 + 1e-5)).all()
+        if np.abs(exact).max() >= LARGEST * 2.0**-24:  # else the scale is at its floor
+            assert np.abs(grid).max() == LARGEST
+
+
+def _half_a_step(exact: np.ndarray, scale: float) -> np.ndarray:
+    """Of the E4M3 grid around each value: 2^(e - 4) for exponent e of at least -6 (three mantissa bits, denormals below)."""
+    exponent = np.maximum(np.frexp(np.abs(exact, dtype=np.float64) / scale)[1] - 1, -6)
+    half: np.ndarray = np.ldexp(scale, exponent - 4)
+    return half
+
+
+@given(npst.arrays(np.float16, st.integers(1, 40), elements=st.floats(allow_nan=False, allow_infinity=False, width=16)))
+def test_scales_of_a_float16_graph_cut_nothing_off(values: np.ndarray) -> None:
+    numbers, scale = float8_weight(values, scale_type=np.float16)
+    assert scale.dtype == np.float16
+    assert 0 < scale < np.inf
+    amax = float(np.abs(values).max())
+    assert float(scale) * LARGEST >= amax * (1 - 1e-6)
+    error = np.abs(numbers.astype(np.float64) * float(scale) - values)
+    assert (error <= _half_a_step(values.astype(np.float64), float(scale)) * (1 + 1e-5)).all()
+
+
+@given(st.one_of(st.floats(0, _HUGE, width=32), st.sampled_from([0.0, _TINY, 1e-40, _HUGE])))
+def test_the_scale_of_any_magnitude_is_a_normal_float32_and_grows_with_it(amax: float) -> None:
+    scale = np.float32(float8_scale(amax))
+    assert np.finfo(np.float32).smallest_normal <= scale < np.inf
+    assert float8_scale(amax / 2) <= float8_scale(amax)
+    assert amax / float(scale) <= LARGEST * (1 + 1e-6)
+
+
+@given(npst.arrays(np.float32, st.integers(1, 20), elements=FINITE))
+def test_rounding_fp8_twice_changes_nothing(values: np.ndarray) -> None:
+    numbers, scale = float8_weight(values)
+    again, _ = float8_weight((numbers.astype(np.float32) * scale).astype(np.float32))
+    np.testing.assert_array_equal(again.astype(np.float32), numbers.astype(np.float32))
 
 
 def test_the_numbers_are_those_that_quantize_linear_gives() -> None:
