@@ -182,8 +182,12 @@ def ours(
     weights: str = "minmax",
     tables: bool = False,
     exclude: tuple[str, ...] = (),
+    reduce_range: bool = False,
 ) -> None:
-    """This project's commands, min-max ranges; with ``tables``, embedding tables in integers where the graph has any."""
+    """This project's commands, min-max ranges; with ``tables``, embedding tables in integers where the graph has any.
+
+    A reduced range is taken only where the processor saturates.
+    """
     from deploy.calibration.calibrate import calibrate
     from deploy.graphs.graph_index import GraphIndex
     from deploy.graphs.graph_patterns import embedding_tables
@@ -194,7 +198,8 @@ def ours(
     has_tables = tables and bool(embedding_tables(GraphIndex(load_graph(model).graph)))
     choice = SiteChoice(include=("kind:embedding",) if has_tables else (), exclude=exclude)
     cache = calibrate(model, batches, method="minmax", data={"kind": "npz"}, seed=0)
-    quantize(model, cache, out, profile=profile, weights=weights, choice=choice, force=True)  # type: ignore[arg-type]
+    reduced = reduce_range and not has_vnni()
+    quantize(model, cache, out, profile=profile, weights=weights, choice=choice, reduce_range=reduced, force=True)  # type: ignore[arg-type]
 
 
 def fused(model: Path, batches: Batches, out: Path) -> None:
@@ -217,6 +222,10 @@ ROWS: dict[str, Row] = {
     "quietformer-ort-per-channel": Row(
         package="onnxruntime", work=partial(ours, profile="ort", weights="per-channel", tables=True)
     ),
+    "quietformer-ort-reduced": Row(
+        package="onnxruntime",
+        work=partial(ours, profile="ort", weights="per-channel", tables=True, reduce_range=True),
+    ),
     "ort-best": Row(package="onnxruntime", work=ort_best),
     "nncf": Row(package="nncf", work=partial(nncf, smooth=False)),
     "nncf-smoothquant": Row(package="nncf", work=nncf),
@@ -233,5 +242,5 @@ ROWS: dict[str, Row] = {
     "nncf-all": Row(package="nncf", work=partial(nncf, smooth=False, transformer=False), all_sites=True),
     "modelopt-all": Row(package="modelopt", work=partial(modelopt, operators=_OPERATORS), all_sites=True),
 }
-"""By name. ``quietformer-ort-table`` and ``-per-channel`` also store the embedding tables in integers, as most rivals' graphs do;
+"""By name. ``quietformer-ort-table``, ``-per-channel`` and ``-reduced`` also store the embedding tables in integers, as most rivals' graphs do;
 ``quietformer-float-sums`` leaves residual sums in float and takes weights per channel, as NNCF does when it takes every operator."""

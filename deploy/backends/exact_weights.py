@@ -34,28 +34,48 @@ def use_exact_weights(model: onnx.ModelProto) -> bool:
     index = GraphIndex(model.graph)
     zeros: dict[str, str] = {}
     is_safe = not any(_hides_weights(index, node) for node in index.nodes)
-    for tensor in index.initializers.values():
+    for tensor in _signed_weights(index):
         uses = index.uses(tensor.name)
-        if tensor.data_type != TensorProto.INT8 or len(tensor.dims) < 2 or all(_is_lookup(use) for use in uses):
-            continue
         if uses_external_data(tensor) or not all(_can_shift(index, use) for use in uses):
             is_safe = False
-            continue
-        values = numpy_helper.to_array(tensor)
-        if _is_safe(values, uses):
-            continue
-        for use in uses:
-            _shift_zero(model.graph, index, use, zeros)
-        unsigned = (values.astype(np.int16) + _SHIFT).astype(np.uint8)
-        tensor.CopyFrom(numpy_helper.from_array(unsigned, tensor.name))
+        elif not _is_safe(index, tensor):
+            for use in uses:
+                _shift_zero(model.graph, index, use, zeros)
+            unsigned = (numpy_helper.to_array(tensor).astype(np.int16) + _SHIFT).astype(np.uint8)
+            tensor.CopyFrom(numpy_helper.from_array(unsigned, tensor.name))
     return is_safe
 
 
-def _is_safe(values: np.ndarray, uses: tuple[Use, ...]) -> bool:
+def may_saturate(model: onnx.ModelProto) -> bool:
+    """Whether any sum of a quantized graph, as it stands, can leave 16 bits; True also where that cannot be seen.
+
+    Products of two activations count: which of them a runtime takes as signed is its own affair.
+    """
+    index = GraphIndex(model.graph)
+    if any(_hides_weights(index, node) or _multiplies_activations(index, node) for node in index.nodes):
+        return True
+    return any(uses_external_data(tensor) or not _is_safe(index, tensor) for tensor in _signed_weights(index))
+
+
+def _signed_weights(index: GraphIndex) -> list[onnx.TensorProto]:
+    """Stored matrices of signed bytes, tables aside from which rows are only looked up."""
+    stored = [tensor for tensor in index.initializers.values() if tensor.data_type == TensorProto.INT8]
+    return [t for t in stored if len(t.dims) > 1 and not all(_is_lookup(use) for use in index.uses(t.name))]
+
+
+def _is_safe(index: GraphIndex, tensor: onnx.TensorProto) -> bool:
     """Neighbours are known for the right side of a product, and for it alone."""
-    if all(use.node.op_type == OPERATOR for use in uses):
+    values = numpy_helper.to_array(tensor)
+    if all(_is_right_side(index, use) for use in index.uses(tensor.name)):
         return fit_in_pairs(values)
     return fit_in_any_pairs(values)
+
+
+def _is_right_side(index: GraphIndex, use: Use) -> bool:
+    if use.node.op_type != "DequantizeLinear" or use.slot != 0:
+        return use.node.op_type == OPERATOR and use.slot == 1
+    readers = index.uses(use.node.output[0])
+    return bool(readers) and all(reader.node.op_type == "MatMul" and reader.slot == 1 for reader in readers)
 
 
 def _is_lookup(use: Use) -> bool:
@@ -96,3 +116,8 @@ def _hides_weights(index: GraphIndex, node: onnx.NodeProto) -> bool:
         is_made = node.op_type == "QuantizeLinear" or node.input[0] not in index.initializers
         return is_made and index.is_constant(node.input[0])
     return any(entry.type in _GRAPHS for entry in node.attribute)
+
+
+def _multiplies_activations(index: GraphIndex, node: onnx.NodeProto) -> bool:
+    sides = [index.producer(name) for name in index.dynamic_inputs(node)] if node.op_type == "MatMul" else []
+    return len(sides) > 1 and all(side is not None and side.op_type == "DequantizeLinear" for side in sides)

@@ -1,7 +1,8 @@
 """OpenVINO on the CPU: the default, because it runs the Q/DQ graph that goes to TensorRT in integers, and fast.
 
 x86 processors without an 8-bit dot product multiply unsigned by signed bytes with sums that saturate in 16 bits, which
-changes results. There the graph runs as it is written: every value on its 8-bit grid, the products in float32.
+changes results. There a graph whose weights can get that far (all but those of ``quantize --reduce-range``) runs as it is written: every value
+on its 8-bit grid, the products in float32.
 """
 
 from __future__ import annotations
@@ -60,7 +61,7 @@ class OpenVinoBackend(Backend):
             self._config["INFERENCE_NUM_THREADS"] = threads
         if (precision or ("f32" if artifact.is_quantized else "default")) == "f32":
             self._config["INFERENCE_PRECISION_HINT"] = "f32"
-        self.rounds_in_float = artifact.is_quantized and machine_facts(versions={}).saturates_in_16_bits
+        self.rounds_in_float = artifact.may_saturate and machine_facts(versions={}).saturates_in_16_bits
         if self.rounds_in_float:
             self._config["LP_TRANSFORMS_MODE"] = "NO"
         self._core = openvino.Core()

@@ -10,8 +10,43 @@ from __future__ import annotations
 
 import numpy as np
 
+from deploy.quantization.weights import LARGEST_INTEGER, ScaleType, rounded_scale
+
 LARGEST_SUM = 128
 """Of the weights of one sign in a pair."""
+_GROWTHS = (1.0, 1.1, 1.2, 1.35, 1.5, 1.75, 2.0)
+"""Candidates for a wider scale; at the last one, nothing has to give way."""
+
+
+def quantized_in_pairs(
+    weight: np.ndarray, scale: np.ndarray, *, scale_type: ScaleType = np.float32
+) -> tuple[np.ndarray, np.ndarray]:
+    """Quantize a matrix so that no sum of a pair can saturate, at the scale with the smallest squared error.
+
+    A wider scale rounds every weight more coarsely but takes less from the pairs that are too large.
+
+    Args:
+        weight: float (K, N), summed over K.
+        scale: () or (N,), as chosen without the bound.
+        scale_type: type of the scales.
+
+    Returns:
+        int8 (K, N) for which :func:`fit_in_pairs` holds, and the scale, shaped as it was given.
+    """
+    values = np.asarray(weight, np.float32)
+    columns = np.full(scale.shape, np.inf)
+    best_integers, best_scale = np.zeros(values.shape, np.int8), scale
+    for growth in _GROWTHS:
+        tried = rounded_scale(scale.astype(np.float32) * np.float32(growth), scale_type)
+        factor = tried.astype(np.float32)
+        rounded = np.clip(np.rint(values / factor), -LARGEST_INTEGER, LARGEST_INTEGER)
+        integers = bounded_in_pairs(rounded.astype(np.int8))
+        error = np.square(integers * factor - values).sum(axis=0 if scale.ndim else None, dtype=np.float64)
+        better = error < columns
+        columns = np.where(better, error, columns)
+        best_integers = np.where(better, integers, best_integers)
+        best_scale = np.where(better, tried, best_scale)
+    return best_integers, best_scale.astype(scale_type)
 
 
 def fit_in_pairs(integers: np.ndarray) -> bool:

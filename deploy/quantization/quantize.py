@@ -33,7 +33,7 @@ from deploy.quantization.bits import WIDE_OPSET, Bits, storage
 from deploy.quantization.float8 import float8_scale
 from deploy.quantization.qdq_nodes import QdqWriter, ScaledTensor
 from deploy.quantization.site_selection import Selection, select_sites
-from deploy.quantization.stored_weights import WeightRanges, check_float8, stored_weight
+from deploy.quantization.stored_weights import WeightRanges, check_float8, check_reduced_range, stored_weight
 from deploy.quantization.switch_decision import SwitchDecision
 
 Progress = Callable[[str], None]
@@ -82,12 +82,14 @@ def quantize_model(
     weights: WeightRanges,
     choice: SiteChoice | None = None,
     bits: Bits | None = None,
+    reduce_range: bool = False,
 ) -> tuple[onnx.ModelProto, Selection]:
     """Write Q/DQ into ``model`` (in place) and return it with the sites that were used.
 
     Raises:
         ValueError: the graph is already quantized, nothing in it can be, a tensor was not calibrated, a weight is not
-            finite, a pattern of the choice matches nothing, or the profile or the graph's opset does not have such widths.
+            finite, a pattern of the choice matches nothing, the profile or the graph's opset does not have such widths, or a
+            reduced range has no effect on them.
     """
     if weights not in get_args(WeightRanges):
         raise ValueError(f"unknown weight ranges '{weights}'; known are {', '.join(get_args(WeightRanges))}")
@@ -95,6 +97,8 @@ def quantize_model(
         raise ValueError("the graph already holds QuantizeLinear or DequantizeLinear nodes; give the float graph")
     bits = bits or Bits()
     bits.check(profile)
+    if reduce_range:
+        check_reduced_range(profile, bits)
     selection = select_sites(model, profile, choice or SiteChoice())
     sites = selection.sites
     if not sites.weights:
@@ -123,7 +127,10 @@ def quantize_model(
             )
         )
     for _, group in groupby(sorted(sites.weights, key=lambda site: site.tensor), key=lambda site: site.tensor):
-        writer.add_weight(stored_weight(index, list(group), profile=profile, weights=weights, bits=bits))
+        weight = stored_weight(
+            index, list(group), profile=profile, weights=weights, bits=bits, reduce_range=reduce_range
+        )
+        writer.add_weight(weight)
     writer.apply()
     return model, selection
 
@@ -146,6 +153,7 @@ def quantize(
     choice: SiteChoice | None = None,
     decision: SwitchDecision | None = None,
     bits: Bits | None = None,
+    reduce_range: bool = False,
     methods: Mapping[str, str] | None = None,
     allow_stale: bool = False,
     force: bool = False,
@@ -164,6 +172,8 @@ def quantize(
         choice: what is changed about the profile's sites.
         decision: how switches of the choice were decided, for the metadata.
         bits: widths of the integers; others than 8 in profile ``paper`` only, and simulated.
+        reduce_range: weights of linear layers whose neighbours' products fit into 16 bits, which makes the fastest kernels of x86
+            processors without an 8-bit dot product exact.
         methods: how ranges are chosen where that differs from the cache's method: method by pattern of tensors.
         allow_stale: accept a cache that was made from another graph with the same tensors.
         force: replace ``out``.
@@ -192,7 +202,9 @@ def quantize(
         if methods:
             kinds = {float32_name(name): kind for name, kind in calibrated_kinds(model).items()}
             cache = cache.with_methods(methods, kinds=kinds)
-        model, selection = quantize_model(model, cache, profile=policy, weights=weights, choice=choice, bits=bits)
+        model, selection = quantize_model(
+            model, cache, profile=policy, weights=weights, choice=choice, bits=bits, reduce_range=reduce_range
+        )
     except ValueError as error:
         raise ValueError(f"{model_path}: {error}") from error
     sites = selection.sites

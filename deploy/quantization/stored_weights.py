@@ -13,14 +13,23 @@ from deploy.graphs.profiles import Profile
 from deploy.graphs.sites import WeightSite
 from deploy.quantization.bits import Bits
 from deploy.quantization.float8 import LOWEST_OPSET, float8_weight
+from deploy.quantization.pair_sums import quantized_in_pairs
 from deploy.quantization.qdq_nodes import ScaledWeight
-from deploy.quantization.weights import quantize_weight
+from deploy.quantization.weights import ScaleType, WeightMethod, quantize_weight
 
+_ANY_PAIRS = 7
+"""Bits of weights of which no two can saturate together."""
 WeightRanges = Literal["minmax", "mse", "per-channel"]
 
 
 def stored_weight(
-    index: GraphIndex, sites: Sequence[WeightSite], *, profile: Profile, weights: WeightRanges, bits: Bits
+    index: GraphIndex,
+    sites: Sequence[WeightSite],
+    *,
+    profile: Profile,
+    weights: WeightRanges,
+    bits: Bits,
+    reduce_range: bool = False,
 ) -> ScaledWeight:
     """Quantize one constant for all its readers.
 
@@ -30,6 +39,7 @@ def stored_weight(
         profile: whether the 8 bits are integers.
         weights: how the range is chosen.
         bits: widths of the integers.
+        reduce_range: neighbours in a linear layer's matrix fit into sums of 16 bits (:mod:`deploy.quantization.pair_sums`).
 
     Raises:
         ValueError: a value that is not finite; names the constant.
@@ -42,11 +52,44 @@ def stored_weight(
         if profile.is_float8:
             numbers, scale = float8_weight(values, axis=axis, scale_type=scale_type)
         else:
-            method: Literal["mse", "minmax"] = "mse" if weights == "mse" else "minmax"
+            method: WeightMethod = "mse" if weights == "mse" else "minmax"
             numbers, scale = quantize_weight(values, bits=bits.weights, method=method, axis=axis, scale_type=scale_type)
+            if reduce_range and all(site.kind == "linear" for site in sites):
+                numbers, scale = _reduced(values, scale, sites, method=method, axis=axis, scale_type=scale_type)
     except ValueError as error:
         raise ValueError(f"weight '{sites[0].tensor}' {error}") from error
     return ScaledWeight(sites=sites, integers=numbers, scale=scale)
+
+
+def _reduced(
+    values: np.ndarray,
+    scale: np.ndarray,
+    sites: Sequence[WeightSite],
+    *,
+    method: WeightMethod,
+    axis: int | None,
+    scale_type: ScaleType,
+) -> tuple[np.ndarray, np.ndarray]:
+    """A matrix with bounded neighbours; seven bits where a kernel's neighbours are not known (convolutions, both sides of a tied matrix)."""
+    outputs = {site.output_axis for site in sites}
+    if values.ndim != 2 or len(outputs) != 1:
+        return quantize_weight(values, bits=_ANY_PAIRS, method=method, axis=axis, scale_type=scale_type)
+    if outputs == {1}:
+        return quantized_in_pairs(values, scale, scale_type=scale_type)
+    numbers, scale = quantized_in_pairs(values.T, scale, scale_type=scale_type)
+    return np.ascontiguousarray(numbers.T), scale
+
+
+def check_reduced_range(profile: Profile, bits: Bits) -> None:
+    """Refuse a reduced range where it has no effect.
+
+    Raises:
+        ValueError: FP8, or weights of other widths than 8.
+    """
+    if profile.is_float8:
+        raise ValueError("a reduced range is for integers; profile 'fp8' has none")
+    if bits.weights != 8:
+        raise ValueError(f"a reduced range is for weights of 8 bits; {bits} has {bits.weights}")
 
 
 def check_float8(model: onnx.ModelProto, weights: WeightRanges) -> None:

@@ -13,6 +13,8 @@ import numpy as np
 WeightMethod = Literal["minmax", "mse"]
 ScaleType = type[np.float32] | type[np.float16]
 
+LARGEST_INTEGER = 127
+"""Of a weight in 8 bits."""
 SMALLEST_SCALE = 2.0**-24
 """Floor of every scale: the smallest positive float16, so that no runtime sees a zero."""
 _MAGNITUDE_BINS = 1 << 12
@@ -89,7 +91,7 @@ def _to_integers(values: np.ndarray, scale: np.ndarray, *, qmax: int, axis: int 
     scaled: np.ndarray = values / shaped
     np.rint(scaled, out=scaled)
     np.clip(scaled, -qmax, qmax, out=scaled)
-    integers: np.ndarray = scaled.astype(np.int8 if qmax <= 127 else np.int16)
+    integers: np.ndarray = scaled.astype(np.int8 if qmax <= LARGEST_INTEGER else np.int16)
     return integers
 
 

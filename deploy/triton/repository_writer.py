@@ -9,6 +9,7 @@ from pathlib import Path
 
 import onnx
 
+from deploy.backends.exact_weights import may_saturate
 from deploy.backends.unsigned_activations import use_unsigned_activations
 from deploy.files import atomic_folder
 from deploy.graphs.graph_info import TOKENIZER_FILE
@@ -77,7 +78,7 @@ def write_repository(
         findings = check_repository(folder) or (last_check(folder) if last_check else [])
         if findings:
             raise ValueError(f"{findings[0]}" + (f" (and {len(findings) - 1} more)" if len(findings) > 1 else ""))
-    notes += _runtime_notes(settings, signature, is_quantized=is_quantized)
+    notes += _runtime_notes(settings, signature, can_saturate=is_quantized and may_saturate(source.structure))
     return WrittenRepository(folder=out, models=tuple(entry.name for entry in configs), notes=tuple(notes))
 
 
@@ -192,7 +193,7 @@ def _engine_facts(source: TritonSource) -> list[dict[str, object]]:
     ]
 
 
-def _runtime_notes(settings: RepositorySettings, signature: ModelSignature, *, is_quantized: bool) -> list[str]:
+def _runtime_notes(settings: RepositorySettings, signature: ModelSignature, *, can_saturate: bool) -> list[str]:
     notes = []
     if settings.response_cache:
         notes.append("the response cache also needs the server's --cache-config=local,size=BYTES")
@@ -202,10 +203,10 @@ def _runtime_notes(settings: RepositorySettings, signature: ModelSignature, *, i
         notes.append(
             f"engines are built when the server starts and kept in {settings.engine_cache}: mount a volume there"
         )
-    if settings.runtime in ("onnxruntime", "openvino") and is_quantized:
+    if settings.runtime in ("onnxruntime", "openvino") and can_saturate:
         notes.append(
             "on x86 without an 8-bit dot product (VNNI) this runtime's integer sums saturate, and Triton cannot switch that "
-            "off: 'quietformer serve' is exact there"
+            "off: 'quantize --reduce-range' avoids it, and 'quietformer serve' is exact there"
         )
     if settings.runtime == "openvino" and signature.max_batch_size == 0:
         notes.append(

@@ -40,6 +40,13 @@ def quantize(
     profile: ProfileToWrite = Profile.TENSORRT,
     weights: WeightRanges = Weights.MINMAX,
     bits: Widths = USUAL_WIDTHS,
+    reduce_range: Annotated[
+        bool,
+        typer.Option(
+            "--reduce-range",
+            help="Weights whose neighbours' products fit into 16 bits: exact in the fastest kernels of x86 without VNNI.",
+        ),
+    ] = False,
     exclude: Exclude = None,
     include: Include = None,
     bmms: Bmms = SwitchChoice.PROFILE,
@@ -119,6 +126,7 @@ def quantize(
         profile=profile.value,
         weights=weights.value,
         bits=Bits.parse(bits),
+        reduce_range=reduce_range,
         methods=parse_choices(method_of or ()),
         allow_stale=allow_stale_cache,
         force=force,

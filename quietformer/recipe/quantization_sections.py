@@ -69,6 +69,8 @@ class QuantizeSection(Section):
     """Profile ``fp8`` has no clips to search: ``mse`` is ``minmax`` there."""
     bits: str = "W8A8"
     """Widths of weights and activations, 2 to 16; others than 8 in profile ``paper`` only, and simulated."""
+    reduce_range: bool = False
+    """Weights whose neighbours' products fit into 16 bits, for the fastest kernels of x86 without VNNI; not of profile ``fp8``."""
     sites: dict[Profile, SitesSection] = Field(default_factory=dict)
 
     @model_validator(mode="after")
@@ -82,6 +84,8 @@ class QuantizeSection(Section):
             )
         if Bits.parse(self.bits).is_simulated and self.profiles != ("paper",):
             raise ValueError(f"bits {self.bits} exist in profile 'paper' only; profiles are {', '.join(self.profiles)}")
+        if self.reduce_range and Bits.parse(self.bits).weights != 8:
+            raise ValueError(f"quantize.reduce_range is for weights of 8 bits; bits are {self.bits}")
         for sites in self.sites.values():
             if (switches := sites.choice().open_switches) and Bits.parse(self.bits).is_simulated:
                 raise ValueError(f"{switches[0]} is 'auto', and {self.bits} is simulated: its speed means nothing")

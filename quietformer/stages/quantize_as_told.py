@@ -38,16 +38,17 @@ def quantize_as_told(
         progress: told what is happening.
     """
     settings = recipe.quantize
-    has_clips = not profile_named(profile).is_float8  # FP8 takes the whole range, whatever is searched for integers
+    is_integer = not profile_named(profile).is_float8  # FP8 takes the whole range, whatever is searched for integers
     return quantize(
         source,
         cache,
         out,
         profile=profile,
-        weights=settings.weights if has_clips or settings.weights != "mse" else "minmax",
+        weights=settings.weights if is_integer or settings.weights != "mse" else "minmax",
         choice=choice,
         decision=decision,
         bits=Bits.parse(settings.bits),
+        reduce_range=settings.reduce_range and is_integer,
         force=True,
         progress=progress,
     )
