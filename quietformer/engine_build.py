@@ -15,7 +15,7 @@ from deploy.backends.engine_report import EngineReport
 from deploy.backends.engine_settings import EngineSettings
 from deploy.backends.tensorrt_dialect import load_dialect
 from deploy.graphs.graph_info import METADATA_KEY, GraphInfo
-from deploy.graphs.graph_structure import read_structure
+from deploy.graphs.graph_structure import read_outline
 from deploy.graphs.shapes import parse_shapes
 from quietformer.progress import Job
 
@@ -55,7 +55,7 @@ def build_from_texts(graph: Path, out: Path, wishes: EngineWishes, *, force: boo
         ImportError: the library is missing.
         ValueError: a text of another form, or what the builder refuses.
     """
-    structure = read_structure(graph)
+    structure = read_outline(graph)
     sizes = input_shapes(structure)
     usual_range = _usual_range(structure, name=str(graph))
     check_capabilities(wishes.compute_capabilities or (), backend=wishes.backend)

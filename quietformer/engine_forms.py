@@ -15,7 +15,7 @@ from deploy.backends.engine_targets import building_device, engine_targets, has_
 from deploy.backends.tensorrt_dialect import load_dialect
 from deploy.calibration.calibration_cache import CalibrationCache
 from deploy.files import refuse_existing
-from deploy.graphs.graph_structure import read_structure
+from deploy.graphs.graph_structure import read_outline
 from deploy.graphs.site_choice import SiteChoice
 from deploy.quantization.float8 import LOWEST_OPSET
 from deploy.quantization.quantize import quantize
@@ -64,7 +64,7 @@ def build_forms(
     """
     choice = choice or SiteChoice()
     check_auto(choice, profile=_FORMS[INT8_FOLDER], backend=wishes.backend)
-    structure = read_structure(graph)
+    structure = read_outline(graph)
     if any(node.op_type == "QuantizeLinear" for node in structure.graph.node):
         raise ValueError(f"{graph} is quantized; --calibration quantizes a float graph")
     forms = dict(_FORMS)

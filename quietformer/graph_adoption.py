@@ -184,7 +184,7 @@ def _largest_difference(source: Path, written: Path, rename: Mapping[str, str]) 
     """Largest difference of the outputs on one made-up batch, relative to the largest output."""
     old, new = WatchedGraph(source), WatchedGraph(written)
     feeds = _made_up(new)
-    names = [value.name for value in old.structure().graph.output]
+    names = [value.name for value in old.outline().graph.output]
     back = {renamed: name for name, renamed in rename.items()}
     expected = old.open(names).run({back.get(name, name): value for name, value in feeds.items()})
     found = new.open([rename.get(name, name) for name in names]).run(feeds)

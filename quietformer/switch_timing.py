@@ -17,7 +17,7 @@ import onnx
 
 from deploy.backends.artifact import input_shapes
 from deploy.backends.opening import ENGINE_BACKENDS, open_backend, require_devices
-from deploy.graphs.graph_structure import read_structure
+from deploy.graphs.graph_structure import read_outline
 from deploy.graphs.profiles import Switch, profile_named
 from deploy.graphs.shapes import joined_sizes, parse_shapes
 from deploy.graphs.site_choice import SiteChoice
@@ -102,7 +102,7 @@ def decide_switches(
     Raises:
         ValueError: a backend, the builder or ``quantized`` refuses.
     """
-    sizes = input_shapes(read_structure(graph))
+    sizes = input_shapes(read_outline(graph))
     inputs = graph_inputs(graph)
     usual = timed_on.engines.usual
     shape = inputs.usual_shape if usual is None else _feeds_shape(usual, sizes)

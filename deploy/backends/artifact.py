@@ -10,7 +10,7 @@ import onnx
 
 from deploy.backends.exact_weights import may_saturate
 from deploy.graphs.graph_info import METADATA_KEY, GraphInfo
-from deploy.graphs.graph_structure import external_files, read_structure
+from deploy.graphs.graph_structure import files_beside, read_outline, read_structure
 from deploy.graphs.tensor_types import has_float8
 
 
@@ -47,14 +47,16 @@ def read_artifact(path: Path, *, rewrite: Callable[[onnx.ModelProto], bool]) -> 
         FileNotFoundError: no such file, or one of those that hold its weights.
         ValueError: not an ONNX model, or one with damaged metadata.
     """
-    structure = read_structure(path)
+    structure = read_outline(path)
     shapes = input_shapes(structure)
     is_ours = any(entry.key == METADATA_KEY for entry in structure.metadata_props)
     info = GraphInfo.read(structure, name=str(path)) if is_ours else None
-    weights = tuple(path.parent / location for location in external_files(structure))
+    weights = tuple(path.parent / location for location in files_beside(path))
     if missing := [file for file in weights if not file.is_file()]:
         raise FileNotFoundError(f"{path} keeps weights in {missing[0].name}, which is not beside it")
     is_quantized = any(node.op_type == "QuantizeLinear" for node in structure.graph.node)
+    if is_quantized:
+        structure = read_structure(path)
     can_saturate = is_quantized and may_saturate(structure)
     is_changed = is_quantized and rewrite(structure)
     return CpuArtifact(

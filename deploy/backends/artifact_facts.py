@@ -15,7 +15,7 @@ from deploy.backends.artifact import input_shapes
 from deploy.backends.engine_report import REPORT_FILE, EngineReport
 from deploy.data.image_preprocessing import PREPROCESSOR_FILE
 from deploy.graphs.graph_info import METADATA_KEY, TOKENIZER_FILE, GraphInfo
-from deploy.graphs.graph_structure import read_structure
+from deploy.graphs.graph_structure import read_outline
 
 _COMPANIONS = (TOKENIZER_FILE, PREPROCESSOR_FILE)
 
@@ -47,7 +47,7 @@ def artifact_facts(path: Path) -> ArtifactFacts:
         ValueError: neither a graph of quietformer nor an engine of one.
     """
     if not path.is_dir():
-        structure = read_structure(path)
+        structure = read_outline(path)
         return ArtifactFacts(
             info=GraphInfo.read(structure, name=str(path)),
             input_names=tuple(input_shapes(structure)),

@@ -11,7 +11,7 @@ from deploy.backends.artifact import read_artifact
 from deploy.backends.base import Backend, Feeds
 from deploy.backends.engine_contents import graph_contents
 from deploy.backends.onnxruntime_form import SLOWER_FUSIONS, OnnxRuntimeForm
-from deploy.graphs.graph_structure import read_structure
+from deploy.graphs.graph_structure import read_outline
 from deploy.machine import machine_facts
 
 try:
@@ -106,7 +106,7 @@ class OnnxRuntimeBackend(Backend):
 
 def _float_type(path: Path) -> str:
     """What most of a graph's products are in that are not in 8 bits; float32 where there are none."""
-    kinds = graph_contents(read_structure(path)).precision.split(" + ")
+    kinds = graph_contents(read_outline(path)).precision.split(" + ")
     return kinds[-1] if kinds[-1].startswith(("float16", "float32", "bfloat16")) else "float32"
 
 

@@ -82,10 +82,11 @@ def calibrate(
     if (is_random := data.get("kind") == RANDOM_KIND) and not allow_random:
         raise ValueError("random data gives ranges that mean nothing; give real data, or allow random data explicitly")
     graph = WatchedGraph(model_path)
-    if any(node.op_type == "QuantizeLinear" for node in graph.structure().graph.node):
+    outline = graph.outline()
+    if any(node.op_type == "QuantizeLinear" for node in outline.graph.node):
         raise ValueError(f"{model_path} is quantized already; ranges are those of the float graph")
-    refuse_float16(graph.structure(), name=str(model_path))
-    observed = observed_tensors(graph.structure()) if observed is None else observed
+    refuse_float16(outline, name=str(model_path))
+    observed = observed_tensors(outline) if observed is None else observed
     if not observed:
         raise ValueError(f"{model_path} has no tensor to calibrate: no profile quantizes anything in it")
     single = methods_by_tensor(

@@ -122,8 +122,9 @@ class CalibrationCache:
 
     def check(
         self,
-        model_path: Path,
+        model_path: Path | None,
         *,
+        sha256: str | None = None,
         data: dict[str, Any] | None = None,
         preprocessing: dict[str, Any] | None = None,
         method: str | None = None,
@@ -134,7 +135,8 @@ class CalibrationCache:
 
         Args:
             model_path: float graph that is about to be quantized; a float16 graph is bound to ranges by the hash of its
-                float32 form that it carries.
+                float32 form that it carries; None compares the rest alone.
+            sha256: hash of that file, where it is known already.
             data: identity of the data; ``indices`` are compared only where both sides have them.
             preprocessing: how data becomes feeds.
             method: how a range is chosen.
@@ -145,7 +147,8 @@ class CalibrationCache:
             FileNotFoundError: no such model.
             ValueError: a mismatch; the message names the field and both values.
         """
-        _compare("model_sha256", self.model_sha256, calibrated_sha256(model_path))
+        if model_path is not None:
+            _compare("model_sha256", self.model_sha256, calibrated_sha256(model_path, own=sha256))
         if data is not None:
             own, other = self.data.get("indices"), data.get("indices")
             unused = {"indices"} if own is None or other is None else set()

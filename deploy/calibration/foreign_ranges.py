@@ -17,7 +17,7 @@ from deploy.calibration.tensor_statistics import TensorStatistics
 from deploy.calibration.tensorrt_table import read_tensorrt_table, write_tensorrt_table
 from deploy.files import refuse_existing, sha256_file, write_atomically
 from deploy.graphs.float16 import refuse_float16
-from deploy.graphs.graph_structure import read_structure
+from deploy.graphs.graph_structure import read_outline
 from deploy.graphs.model_hash import model_sha256
 from deploy.graphs.sites import observed_tensors
 
@@ -65,7 +65,7 @@ def import_ranges(path: Path, model_path: Path) -> ForeignImport:
             f"{path} was made from another graph: its model_sha256 is {str(table.model_sha256)[:12]}, "
             f"that of {model_path} is {sha256[:12]}"
         )
-    structure = read_structure(model_path)
+    structure = read_outline(model_path)
     refuse_float16(structure, name=str(model_path))
     observed = observed_tensors(structure)
     if not observed:

@@ -11,7 +11,7 @@ from pathlib import Path
 import onnx
 
 from deploy.graphs.graph_info import METADATA_KEY, GraphInfo
-from deploy.graphs.graph_structure import read_structure
+from deploy.graphs.graph_structure import read_outline
 from deploy.graphs.model_hash import model_sha256
 from deploy.graphs.profiles import Profile
 
@@ -36,16 +36,20 @@ def float32_name(tensor: str) -> str:
     return tensor.removesuffix(_HALF_SUFFIX)
 
 
-def calibrated_sha256(path: Path) -> str:
+def calibrated_sha256(path: Path, *, own: str | None = None) -> str:
     """Hash of the graph on which the ranges of a graph are measured: its own, or that of its float32 form.
+
+    Args:
+        path: ONNX file.
+        own: its hash, where it is known already.
 
     Raises:
         FileNotFoundError: no such file.
         ValueError: not an ONNX model, or damaged metadata.
     """
-    info = _info(read_structure(path), name=str(path))
+    info = _info(read_outline(path), name=str(path))
     if info is None or info.dtype == "float32" or info.float32_sha256 is None:
-        return model_sha256(path)
+        return own or model_sha256(path)
     return info.float32_sha256
 
 

@@ -7,10 +7,13 @@ from __future__ import annotations
 
 from collections import defaultdict
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import onnx
+
+from deploy.graphs.stored_constants import constant_array
 
 MOVES_DATA = frozenset(
     {"Reshape", "Transpose", "Squeeze", "Unsqueeze", "Identity", "Flatten", "Expand", "Slice", "Split", "Cast"}
@@ -37,9 +40,11 @@ class GraphIndex:
 
     Args:
         graph: topologically ordered, as ONNX demands; of subgraphs only what they read from around them is seen.
+        source: file that it is an outline of, where its values are asked for.
     """
 
-    def __init__(self, graph: onnx.GraphProto) -> None:
+    def __init__(self, graph: onnx.GraphProto, *, source: Path | None = None) -> None:
+        self._source = source
         self.nodes: tuple[onnx.NodeProto, ...] = tuple(graph.node)
         self.initializers: dict[str, onnx.TensorProto] = {tensor.name: tensor for tensor in graph.initializer}
         self.inputs = tuple(value.name for value in graph.input if value.name not in self.initializers)
@@ -96,7 +101,7 @@ class GraphIndex:
         """Values of a tensor of a float graph for which :meth:`constant_shape` has an answer."""
         stored = self._stored(tensor)
         if stored is not None:
-            return onnx.numpy_helper.to_array(stored)
+            return constant_array(stored, self._source)
         node = self._producers[tensor]
         inner = self.constant_value(node.input[0])
         return np.transpose(inner, _permutation(node, inner.ndim))

@@ -14,7 +14,7 @@ from typing import Any, Literal, Self, Union, get_args, get_origin, get_type_hin
 
 import onnx
 
-from deploy.graphs.graph_structure import read_structure
+from deploy.graphs.graph_structure import read_outline
 
 METADATA_KEY = "quietformer"
 TOKENIZER_FILE = "tokenizer.json"
@@ -146,4 +146,4 @@ def read_info(path: Path) -> GraphInfo:
         FileNotFoundError: no such file.
         ValueError: not an ONNX model, or one without quietformer metadata.
     """
-    return GraphInfo.read(read_structure(path), name=str(path))
+    return GraphInfo.read(read_outline(path), name=str(path))

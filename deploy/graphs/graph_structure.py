@@ -1,12 +1,15 @@
-"""An ONNX file read, with or without the weights that it keeps in other files, and what of it lies where."""
+"""An ONNX file read: whole, without the weights in other files, or without any; and what of it lies where."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
 
 import onnx
 from onnx.external_data_helper import ExternalDataInfo, uses_external_data
+
+from deploy.graphs.graph_outline import outline
 
 
 def read_structure(path: Path) -> onnx.ModelProto:
@@ -16,19 +19,28 @@ def read_structure(path: Path) -> onnx.ModelProto:
         FileNotFoundError: no such file.
         ValueError: not an ONNX model.
     """
-    return _read(path, with_weights=False)
+    return _read(path, partial(onnx.load, load_external_data=False))
 
 
 def load_graph(path: Path) -> onnx.ModelProto:
     """The graph of an ONNX file with all its weights; raises as :func:`read_structure`."""
-    return _read(path, with_weights=True)
+    return _read(path, onnx.load)
 
 
-def _read(path: Path, *, with_weights: bool) -> onnx.ModelProto:
+def read_outline(path: Path) -> onnx.ModelProto:
+    """The graph of an ONNX file, with references for its large constants (:mod:`deploy.graphs.graph_outline`).
+
+    For whoever asks what a graph looks like, or takes its weights one by one
+    (:func:`deploy.graphs.stored_constants.constant_array`); raises as :func:`read_structure`.
+    """
+    return _read(path, outline)
+
+
+def _read(path: Path, read: Callable[[Path], onnx.ModelProto]) -> onnx.ModelProto:
     if not path.is_file():
         raise FileNotFoundError(f"no ONNX file at {path}")
     try:
-        model = onnx.load(path, load_external_data=with_weights)
+        model = read(path)
     except Exception as error:  # protobuf raises its own private DecodeError type
         raise ValueError(f"{path} is not an ONNX model: {type(error).__name__}") from error
     if not model.graph.node:
@@ -43,8 +55,12 @@ def external_files(model: onnx.ModelProto) -> list[str]:
 
 def stored_bytes(path: Path) -> int:
     """Size on disk of an ONNX file and of the files that hold its weights."""
-    parts = [path, *(path.parent / location for location in external_files(read_structure(path)))]
-    return sum(part.stat().st_size for part in parts)
+    return sum((path.parent / name).stat().st_size for name in (path.name, *files_beside(path)))
+
+
+def files_beside(path: Path) -> list[str]:
+    """:func:`external_files` of an ONNX file that is not read for it."""
+    return [name for name in external_files(read_outline(path)) if name != path.name]
 
 
 def stored_tensors(model: onnx.ModelProto) -> Iterator[onnx.TensorProto]:

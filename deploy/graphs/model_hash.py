@@ -6,7 +6,7 @@ import hashlib
 from pathlib import Path
 
 from deploy.files import sha256_file
-from deploy.graphs.graph_structure import external_files, read_structure, stored_tensors
+from deploy.graphs.graph_structure import files_beside, read_structure, stored_tensors
 
 
 def model_sha256(path: Path) -> str:
@@ -18,10 +18,10 @@ def model_sha256(path: Path) -> str:
         FileNotFoundError: the model or one of its data files is missing.
         ValueError: not an ONNX model.
     """
-    structure = read_structure(path)
-    locations = external_files(structure)
+    locations = files_beside(path)
     if not locations:
         return sha256_file(path)
+    structure = read_structure(path)
     for tensor in stored_tensors(structure):
         for entry in tensor.external_data:
             if entry.key == "location":

@@ -1,7 +1,7 @@
 """A float graph whose inner tensors are outputs, run by ONNX Runtime.
 
 Only what the watched tensors need is kept, so a large vocabulary head costs nothing. Weights in external files stay
-there; a graph that holds its weights is written to a temporary file first, so that they are in memory once.
+there; of a graph that holds its weights they go into a temporary file, aligned, which ONNX Runtime maps instead of copying.
 """
 
 from __future__ import annotations
@@ -18,7 +18,9 @@ from numpy.typing import NDArray
 
 from deploy.graphs.feed_types import as_input_type
 from deploy.graphs.graph_index import GraphIndex
-from deploy.graphs.graph_structure import external_files, read_structure
+from deploy.graphs.graph_structure import files_beside, read_outline, read_structure
+from deploy.graphs.graph_writing import move_weights_out
+from deploy.graphs.stored_constants import constant_size, is_reference, refer
 
 Feeds = Mapping[str, NDArray[Any]]
 
@@ -50,13 +52,13 @@ class WatchedGraph:
 
     def __init__(self, path: Path) -> None:
         self.path = path
-        graph = read_structure(path).graph
+        graph = self.outline().graph
         constants = {tensor.name for tensor in graph.initializer}
         self.inputs = [_input_of(value) for value in graph.input if value.name not in constants]
 
-    def structure(self) -> onnx.ModelProto:
-        """The graph, read anew: nobody here holds on to the weights in it."""
-        return read_structure(self.path)
+    def outline(self) -> onnx.ModelProto:
+        """The graph without its weights, read anew; see :func:`deploy.graphs.graph_structure.read_outline`."""
+        return read_outline(self.path)
 
     def open(self, tensors: Sequence[str], *, shapes_only: bool = False, threads: int | None = None) -> WatchedSession:
         """A session that computes ``tensors`` (in this order), or only their shapes.
@@ -70,7 +72,7 @@ class WatchedGraph:
             ImportError: ONNX Runtime is not installed.
             ValueError: ONNX Runtime refuses the graph.
         """
-        model = self.structure()
+        model = read_structure(self.path) if (beside := files_beside(self.path)) else self.outline()
         _watch(model.graph, tensors, shapes_only=shapes_only)
         try:
             import onnxruntime  # noqa: PLC0415 - an optional extra
@@ -88,21 +90,27 @@ class WatchedGraph:
             options.add_session_config_entry("session.disable_prepacking", "1")
         providers = ["CPUExecutionProvider"]
         with tempfile.TemporaryDirectory(prefix="quietformer-") as folder:
-            source: str | bytes
-            if external_files(model):
-                options.add_session_config_entry(
-                    "session.model_external_initializers_file_folder_path", str(self.path.parent.resolve())
-                )
-                source = model.SerializeToString()
-            else:
-                source = str(Path(folder) / "watched.onnx")
-                onnx.save(model, source)
-            del model
+            home = self.path.parent.resolve() if beside else Path(folder)
+            if not beside:
+                self._place_weights(model, home / "weights", shapes_only=shapes_only)
+            options.add_session_config_entry("session.model_external_initializers_file_folder_path", str(home))
+            source = model.SerializeToString()
             try:
                 return WatchedSession(onnxruntime.InferenceSession(source, options, providers=providers), tensors)
             except Exception as error:  # the library's exceptions have no common base
                 reason = str(error).strip().splitlines()[0]
                 raise ValueError(f"ONNX Runtime cannot run {self.path}: {reason}") from error
+
+    def _place_weights(self, model: onnx.ModelProto, file: Path, *, shapes_only: bool) -> None:
+        """Write the weights that ``model`` refers to; for shapes alone a hole of the largest one's size stands for each."""
+        weights = [tensor for tensor in model.graph.initializer if is_reference(tensor, self.path)]
+        with file.open("wb") as stream:
+            if not shapes_only:
+                move_weights_out(weights, stream, file.name, source=self.path)
+                return
+            stream.truncate(max((constant_size(tensor, self.path) for tensor in weights), default=0))
+            for tensor in weights:
+                refer(tensor, file.name, offset=0, length=constant_size(tensor, self.path))
 
 
 class WatchedSession:

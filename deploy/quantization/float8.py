@@ -11,7 +11,7 @@ from typing import Any
 import ml_dtypes
 import numpy as np
 
-from deploy.quantization.weights import SMALLEST_SCALE, ScaleType, rounded_scale
+from deploy.quantization.weights import SMALLEST_SCALE, ScaleType, largest_magnitude, rounded_scale
 
 LARGEST = 448.0
 """Largest finite E4M3 number (ONNX's FLOAT8E4M3FN)."""
@@ -45,7 +45,7 @@ def float8_weight(
     """
     values = np.asarray(weight, np.float32)
     others = None if axis is None else tuple(other for other in range(values.ndim) if other != axis)
-    amax = np.max(np.abs(values), axis=others, initial=0.0)
+    amax = largest_magnitude(values, others)
     if not np.isfinite(amax).all():
         raise ValueError("holds values that are not finite")
     scale = rounded_scale(np.maximum(amax / LARGEST, SMALLEST_SCALE), scale_type)

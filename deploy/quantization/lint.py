@@ -10,7 +10,7 @@ from pathlib import Path
 import onnx
 
 from deploy.graphs.graph_info import METADATA_KEY, GraphInfo
-from deploy.graphs.graph_structure import load_graph, read_structure
+from deploy.graphs.graph_structure import read_outline
 from deploy.graphs.profiles import Profile, profile_named
 from deploy.quantization.bits import Bits
 from deploy.quantization.lint_rules.finding import Finding, Rule
@@ -33,7 +33,7 @@ def lint(model_path: Path, profile: str) -> list[Finding]:
         FileNotFoundError: no such file.
         ValueError: not an ONNX model, or an unknown profile.
     """
-    return lint_model(load_graph(model_path), profile_named(profile))
+    return lint_model(read_outline(model_path), profile_named(profile), source=model_path)
 
 
 def own_profile(model_path: Path) -> str | None:
@@ -43,19 +43,23 @@ def own_profile(model_path: Path) -> str | None:
         FileNotFoundError: no such file.
         ValueError: not an ONNX model, or damaged metadata.
     """
-    structure = read_structure(model_path)
+    structure = read_outline(model_path)
     if all(entry.key != METADATA_KEY for entry in structure.metadata_props):
         return None
     return GraphInfo.read(structure, name=str(model_path)).profile
 
 
-def lint_model(model: onnx.ModelProto, profile: Profile) -> list[Finding]:
-    """See :func:`lint`; on a loaded model."""
+def lint_model(model: onnx.ModelProto, profile: Profile, *, source: Path | None = None) -> list[Finding]:
+    """See :func:`lint`; on a model that was read, or the outline of ``source``."""
     bits = next(
         (GraphInfo.read(model, name="the graph").bits for entry in model.metadata_props if entry.key == METADATA_KEY),
         None,
     )
     view = QdqView(
-        model, profile, recorded=RecordedChoice.read(model), bits=Bits.parse(bits) if bits is not None else None
+        model,
+        profile,
+        recorded=RecordedChoice.read(model),
+        bits=Bits.parse(bits) if bits is not None else None,
+        source=source,
     )
     return sorted((finding for rule in RULES for finding in rule(view)), key=lambda finding: finding.rule)

@@ -6,9 +6,10 @@ are found; nodes keep their outputs' names, which tie the two views together.
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import numpy as np
 import onnx
-from onnx import numpy_helper
 
 from deploy.graphs.attention_pattern import Attention, find_attentions
 from deploy.graphs.gate_path import GatePath, find_gate_path
@@ -16,6 +17,7 @@ from deploy.graphs.graph_index import GraphIndex
 from deploy.graphs.graph_patterns import Linear, find_linears
 from deploy.graphs.profiles import Profile
 from deploy.graphs.site_choice import SiteChoice
+from deploy.graphs.stored_constants import constant_array
 from deploy.quantization.bits import Bits
 from deploy.quantization.qdq_nodes import quantized_tensor
 from deploy.quantization.site_selection import RecordedChoice
@@ -29,6 +31,7 @@ class QdqView:
         profile: the policy it is judged by.
         recorded: the choice of sites that the graph was made with.
         bits: widths of its integers.
+        source: file that ``model`` is an outline of.
     """
 
     def __init__(
@@ -38,12 +41,14 @@ class QdqView:
         *,
         recorded: RecordedChoice | None = None,
         bits: Bits | None = None,
+        source: Path | None = None,
     ) -> None:
         recorded = recorded or RecordedChoice(choice=SiteChoice())
         self.profile = recorded.choice.applied_to(profile)
         self.allowed_float = frozenset(recorded.excluded)
         self.included = frozenset(recorded.included)
         self.bits = bits or Bits()
+        self._source = source
         self.index = GraphIndex(model.graph)
         self.floats = GraphIndex(_without_activation_pairs(model, self.index).graph)
         self.linears: list[Linear] = find_linears(self.floats)
@@ -75,7 +80,7 @@ class QdqView:
     def constant(self, tensor: str) -> np.ndarray | None:
         """Values of an initializer; None for anything else."""
         stored = self.index.initializers.get(tensor)
-        return None if stored is None else numpy_helper.to_array(stored)
+        return None if stored is None else constant_array(stored, self._source)
 
     def parameters(self, node: onnx.NodeProto) -> tuple[np.ndarray | None, np.ndarray | None]:
         """Scale and zero point of a QuantizeLinear or DequantizeLinear; an absent zero point is None."""

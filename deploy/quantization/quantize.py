@@ -22,7 +22,7 @@ from deploy.files import refuse_existing
 from deploy.graphs.float16 import check_float16, float16_tensors, float32_name
 from deploy.graphs.graph_index import GraphIndex
 from deploy.graphs.graph_info import TOKENIZER_FILE, GraphInfo
-from deploy.graphs.graph_structure import load_graph, stored_bytes
+from deploy.graphs.graph_structure import read_outline, stored_bytes
 from deploy.graphs.graph_writing import checked_before_replacing
 from deploy.graphs.model_hash import model_sha256
 from deploy.graphs.op_precision import OpPrecision, op_precisions
@@ -83,8 +83,11 @@ def quantize_model(
     choice: SiteChoice | None = None,
     bits: Bits | None = None,
     reduce_range: bool = False,
+    source: Path | None = None,
 ) -> tuple[onnx.ModelProto, Selection]:
     """Write Q/DQ into ``model`` (in place) and return it with the sites that were used.
+
+    Where ``model`` is an outline, ``source`` is its file, which holds the weights; what stays float stays a reference to it.
 
     Raises:
         ValueError: the graph is already quantized, nothing in it can be, a tensor was not calibrated, a weight is not
@@ -108,7 +111,7 @@ def quantize_model(
     if profile.is_float8:
         check_float8(model, weights)
     writer = QdqWriter(model)
-    index = GraphIndex(model.graph)
+    index = GraphIndex(model.graph, source=source)
     halves = float16_tensors(model)
     for site in sites.activations:
         parameters = ranges.range_of(float32_name(site.measured), bits=bits.activations, symmetric=profile.symmetric)
@@ -190,10 +193,10 @@ def quantize(
     policy = profile_named(profile)
     refuse_existing(out, force=force)
     report(f"reading {model_path}")
-    if not allow_stale:
-        cache.check(model_path)
     float_sha256 = model_sha256(model_path)
-    model = load_graph(model_path)
+    if not allow_stale:
+        cache.check(model_path, sha256=float_sha256)
+    model = read_outline(model_path)
     info = GraphInfo.read(model, name=str(model_path))
     if info.dtype == "float16":
         check_float16(model, policy, name=str(model_path))
@@ -203,7 +206,14 @@ def quantize(
             kinds = {float32_name(name): kind for name, kind in calibrated_kinds(model).items()}
             cache = cache.with_methods(methods, kinds=kinds)
         model, selection = quantize_model(
-            model, cache, profile=policy, weights=weights, choice=choice, bits=bits, reduce_range=reduce_range
+            model,
+            cache,
+            profile=policy,
+            weights=weights,
+            choice=choice,
+            bits=bits,
+            reduce_range=reduce_range,
+            source=model_path,
         )
     except ValueError as error:
         raise ValueError(f"{model_path}: {error}") from error
@@ -219,7 +229,7 @@ def quantize(
         replace(selection.recorded, decision=decision).write(model)
     report(f"writing {out}")
     operations = tuple(op_precisions(model))
-    with checked_before_replacing(model, out) as written:
+    with checked_before_replacing(model, out, source=model_path) as written:
         onnx.checker.check_model(written)
     tokenizer = model_path.parent / TOKENIZER_FILE
     if tokenizer.is_file() and out.parent.resolve() != model_path.parent.resolve():

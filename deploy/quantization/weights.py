@@ -51,7 +51,7 @@ def quantize_weight(
     if not 2 <= bits <= 16:
         raise ValueError(f"{bits} bits for a weight; expected 2 to 16")
     values = np.asarray(weight, np.float32)
-    amax = np.max(np.abs(values), axis=_other_axes(values.ndim, axis), initial=0.0)
+    amax = largest_magnitude(values, _other_axes(values.ndim, axis))
     if not np.isfinite(amax).all():
         raise ValueError("holds values that are not finite")
     qmax = 2 ** (bits - 1) - 1
@@ -80,6 +80,12 @@ def rounded_scale(scale: np.ndarray | float, scale_type: ScaleType) -> np.ndarra
     rounded: np.ndarray = exact.astype(scale_type)
     too_small = rounded.astype(np.float32) < exact
     return np.where(too_small, np.nextafter(rounded, scale_type(np.inf)), rounded)
+
+
+def largest_magnitude(values: np.ndarray, axes: tuple[int, ...] | None) -> np.ndarray:
+    """Largest absolute value over ``axes``, without an array of absolute values; NaN where there is one."""
+    largest: np.ndarray = np.maximum(values.max(axis=axes, initial=0.0), -values.min(axis=axes, initial=0.0))
+    return largest
 
 
 def _other_axes(ndim: int, axis: int | None) -> tuple[int, ...]:

@@ -113,9 +113,9 @@ def quantize(
     refuse_own_input(out, [model, calibration, *lists, data])
     refuse_existing(out, force=force)
     cache = CalibrationCache.load(calibration)
-    if not allow_stale_cache:
+    if not allow_stale_cache:  # that the ranges are the graph's own is checked where it is read
         cache.check(
-            model,
+            None,
             data=graph_data_identity(model, data) if data is not None else None,
             method=method.value if method else None,
         )

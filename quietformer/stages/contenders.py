@@ -12,7 +12,7 @@ from deploy.backends.base import Backend
 from deploy.backends.opening import open_backend
 from deploy.backends.task_runner import open_for_tasks
 from deploy.calibration.calibration_cache import CalibrationCache
-from deploy.graphs.graph_structure import read_structure
+from deploy.graphs.graph_structure import read_outline
 from deploy.measuring.compare import Contender
 from deploy.quantization.site_selection import RecordedChoice
 from quietformer.recipe.recipe import Recipe
@@ -117,7 +117,7 @@ def _open_subset(run: Run, variant: Variant, profile: str, backend: str, seed: i
     with TemporaryDirectory(dir=run.folder, prefix=".subset.") as scratch:
         graph = Path(scratch) / "model.int8.onnx"
         # The sites of the graph that is served, whatever set its switches.
-        served = RecordedChoice.read(read_structure(run.path(int8_graph(variant, run.recipe, profile))))
+        served = RecordedChoice.read(read_outline(run.path(int8_graph(variant, run.recipe, profile))))
         source = run.path(float_graph(variant))
         quantize_as_told(run.recipe, source, cache, graph, profile=profile, choice=served.choice)
         with open_backend(backend, graph) as opened:

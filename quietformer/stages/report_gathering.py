@@ -12,7 +12,7 @@ from deploy.backends.artifact_facts import is_engine
 from deploy.backends.engine_report import REPORT_FILE
 from deploy.calibration.calibration_cache import CalibrationCache
 from deploy.graphs.graph_info import read_info
-from deploy.graphs.graph_structure import read_structure, stored_bytes
+from deploy.graphs.graph_structure import read_outline, stored_bytes
 from deploy.machine import machine_facts
 from deploy.measuring.bench_report import BenchReport
 from deploy.measuring.compare import CompareReport
@@ -243,7 +243,7 @@ def _switch_decisions(run: Run) -> dict[str, SwitchDecision]:
         for profile in run.recipe.quantize.profiles
         if run.recipe.quantize.choice(profile).open_switches
     ]
-    read = {graph: RecordedChoice.read(read_structure(run.path(graph))).decision for graph in graphs}
+    read = {graph: RecordedChoice.read(read_outline(run.path(graph))).decision for graph in graphs}
     return {graph: decision for graph, decision in read.items() if decision is not None}
 
 

@@ -54,7 +54,7 @@ def test_a_static_length_may_equal_the_width_of_a_head(
 
 def test_every_observed_tensor_of_a_gated_graph_has_a_layout(tmp_path: Path) -> None:
     graph = graph_at(tmp_path / "m.onnx", gate="linear", num_layers=2)
-    names = [tensor.name for tensor in observed_tensors(graph.structure())]
+    names = [tensor.name for tensor in observed_tensors(graph.outline())]
     layouts = find_layouts(graph, names, mask_name="attention_mask")
     assert all(layout.token_axes for layout in layouts.values())
 

@@ -8,7 +8,7 @@ import numpy as np
 import onnx
 import pytest
 
-from deploy.graphs.graph_structure import external_files
+from deploy.graphs.graph_structure import files_beside
 from deploy.graphs.model_hash import model_sha256
 from deploy.graphs.watched_graph import WatchedGraph
 from tests.deploy.encoder_graph import EncoderRecipe, encoder, feeds
@@ -79,7 +79,7 @@ def test_external_weights_are_used_from_where_they_are(model_path: Path, tmp_pat
         size_threshold=1024,
     )
     graph = WatchedGraph(folder / "m.onnx")
-    assert external_files(graph.structure()) == ["m.onnx.data"]
+    assert files_beside(graph.path) == ["m.onnx.data"]
     found, expected = graph.open(NAMES).run(feeds()), WatchedGraph(model_path).open(NAMES).run(feeds())
     assert all(np.array_equal(found[name], expected[name]) for name in NAMES)
 
