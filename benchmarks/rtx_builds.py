@@ -32,7 +32,7 @@ from deploy.backends.tensorrt_dialect import load_dialect
 from deploy.calibration.calibrate import RANDOM_KIND, calibrate
 from deploy.files import write_atomically
 from deploy.graphs.graph_info import read_info
-from deploy.graphs.graph_structure import read_structure
+from deploy.graphs.graph_structure import read_outline
 from deploy.graphs.graph_writing import checked_before_replacing
 from deploy.graphs.shapes import parse_shapes
 from deploy.machine import machine_facts
@@ -129,7 +129,7 @@ def run_case(case: Case, scratch: Path) -> dict[str, Any]:
 
 
 def _build(case: Case, graph: Path, folder: Path, targets: tuple[str, ...]) -> EngineReport:
-    sizes = input_shapes(read_structure(graph))
+    sizes = input_shapes(read_outline(graph))
     shapes = case.subject.shapes
     return build_engine(
         graph,

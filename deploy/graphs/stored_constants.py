@@ -6,6 +6,7 @@ location. Values that are read are never kept in the graph: a protobuf message g
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -67,10 +68,10 @@ def constant_array(tensor: onnx.TensorProto, source: Path | None) -> NDArray[Any
     if source is None or not is_reference(tensor, source):
         return onnx.numpy_helper.to_array(tensor)
     place, dtype = _place(tensor), onnx.helper.tensor_dtype_to_np_dtype(tensor.data_type)
-    array = np.empty(tuple(tensor.dims), dtype)
-    if place.location != source.name or place.length != array.nbytes:
+    if place.location != source.name or place.length != dtype.itemsize * math.prod(tensor.dims):
         return onnx.numpy_helper.to_array(with_values(tensor, source))
-    values = memoryview(array.reshape(-1).view(np.uint8))
+    array = np.empty(tuple(tensor.dims), dtype)
+    values = array.reshape(-1).view(np.uint8).data
     with source.open("rb", buffering=0) as stream:
         stream.seek(place.offset or 0)
         while values:
@@ -85,7 +86,7 @@ def constant_size(tensor: onnx.TensorProto, source: Path | None) -> int:
     place = _place(tensor)
     if place.length is not None:
         return int(place.length)
-    return (source.parent / place.location).stat().st_size - (place.offset or 0)
+    return int((source.parent / place.location).stat().st_size - (place.offset or 0))
 
 
 def constant_bytes(tensor: onnx.TensorProto, source: Path | None) -> Iterator[bytes | memoryview]:
