@@ -23,7 +23,7 @@ def scaled_operand(index: GraphIndex, tensor: str, attentions: Sequence[Attentio
 
     Some exports put the scale of the scores on queries and keys. Behind it the integers are the same, and the product reads them.
     """
-    uses = index.after_moves(tensor)
+    uses = _value_uses(index, tensor)
     if len(uses) != 1 or uses[0].node.op_type not in ("Mul", "Div"):
         return tensor
     node, slot = uses[0].node, uses[0].slot
@@ -32,8 +32,13 @@ def scaled_operand(index: GraphIndex, tensor: str, attentions: Sequence[Attentio
         return tensor
     products = {product.output[0] for attention in attentions for product in (attention.qk, attention.pv)}
     scaled = str(node.output[0])
-    readers = index.after_moves(scaled)
+    readers = _value_uses(index, scaled)
     return scaled if readers and all(use.node.output[0] in products for use in readers) else tensor
+
+
+def _value_uses(index: GraphIndex, tensor: str) -> list[Use]:
+    """Computing readers of ``tensor``, behind moves, but for those that ask for its shape."""
+    return [use for use in index.after_moves(tensor) if use.node.op_type != "Shape"]
 
 
 def sum_operands(index: GraphIndex, linears: Sequence[Linear]) -> Iterator[Use]:

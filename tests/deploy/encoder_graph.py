@@ -44,11 +44,11 @@ GELU = {
 }
 PRODUCT = {
     "plain": "score = MatMul(qt, kt)",
-    "scaled": "qs = Mul(qt, half) ks = Mul(half, kt) score = MatMul(qs, ks)",
+    "scaled": "qd = Shape(q) kd = Shape(kt) qs = Mul(qt, half) ks = Mul(half, kt) score = MatMul(qs, ks)",
     "divided": "qs = Div(qt, root2) score = MatMul(qs, kt)",
     "per_feature": "qs = Mul(qt, feature) score = MatMul(qs, kt)",
 }
-"""Of queries and keys; torch's exporter puts the scale's root on both sides."""
+"""Of queries and keys; torch's exporter puts the scale's root on both sides, and asks for shapes."""
 LAYER = """
     qm = MatMul({x}, {p}qw) q = Add(qm, {p}qb) q4 = Reshape(q, to4) qt = Transpose<perm=[0,2,1,3]>(q4)
     km = MatMul({x}, {p}kw) k = Add(km, {p}kb) k4 = Reshape(k, to4) kt = Transpose<perm=[0,2,3,1]>(k4)
@@ -65,7 +65,7 @@ LAYER = """
 """
 OWN_NAMES = """
 qm q q4 qt keys g h st wide km k k4 kt vm v v4 vt score masked prob s c m a top safe shifted e total rest extra all c4 ct
-joined gm gl gs g3 split mix hm hl hr ctx om o r1 n1 f1m f1 act r er er1 xe f2m f2 r2 scaled barred qs ks
+joined gm gl gs g3 split mix hm hl hr ctx om o r1 n1 f1m f1 act r er er1 xe f2m f2 r2 scaled barred qs ks qd kd
 """
 """Tensors of one layer; each gets the layer's number as a suffix."""
 
