@@ -6,6 +6,7 @@ import re
 from dataclasses import dataclass
 from pathlib import Path
 
+from deploy.backends.cpu_choice import usual_cpu_backend
 from deploy.backends.engine_report import REPORT_FILE, EngineReport
 from deploy.backends.opening import BACKEND_NAMES
 from deploy.files import sha256_file
@@ -14,7 +15,6 @@ from deploy.graphs.model_hash import model_sha256
 
 GRAPHS = ("model.int8.onnx", "model.onnx")
 """Graphs of a run directory or bundle, the preferred one first."""
-CPU_DEFAULT = "openvino"
 _NAME = re.compile(r"[A-Za-z0-9_-][A-Za-z0-9_.-]*")
 
 
@@ -42,7 +42,7 @@ def choose_artifact(path: Path, backend: str | None = None) -> ServedArtifact:
     Args:
         path: ONNX file; folder of an engine; run directory or bundle, of which ``model.int8.onnx`` is taken, or
             ``model.onnx`` where there is none.
-        backend: None takes OpenVINO for a graph, and for an engine the library that built it.
+        backend: None takes :func:`deploy.backends.cpu_choice.usual_cpu_backend` for a graph, and for an engine the library that built it.
 
     Raises:
         FileNotFoundError: no such path, or nothing to serve in the folder.
@@ -64,7 +64,7 @@ def choose_artifact(path: Path, backend: str | None = None) -> ServedArtifact:
         raise ValueError(f"backend '{backend}' runs engines; {graph} is a graph: build it with 'quietformer build'")
     return ServedArtifact(
         path=graph,
-        backend=backend or CPU_DEFAULT,
+        backend=backend or usual_cpu_backend([graph]),
         sha256=model_sha256(graph),
         tokenizer=_tokenizer(graph.parent),
     )

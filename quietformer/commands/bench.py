@@ -27,7 +27,10 @@ def bench(
     *,
     backends: Annotated[
         list[BenchBackend] | None,
-        typer.Option("--backend", help="Where every artifact runs; repeat to compare backends. openvino by default."),
+        typer.Option(
+            "--backend",
+            help="Where every artifact runs; repeat to compare. openvino by default, onnxruntime for integers on x86 without VNNI.",
+        ),
     ] = None,
     shapes: Annotated[
         list[str] | None,
@@ -56,6 +59,7 @@ def bench(
     """
     import json
 
+    from deploy.backends.cpu_choice import usual_cpu_backend
     from deploy.backends.opening import require_devices
     from deploy.files import refuse_existing, refuse_own_input, write_atomically
     from quietformer.graph_data.graph_inputs import graph_inputs
@@ -64,7 +68,7 @@ def bench(
     from quietformer.report.latency_tables import latency_table
     from quietformer.terminal_table import terminal_table
 
-    names = [backend.value for backend in backends or [BenchBackend.OPENVINO]]
+    names = [backend.value for backend in backends or ()] or [usual_cpu_backend(artifacts)]
     require_devices(names)
     if json_file is not None:
         refuse_own_input(json_file, [*artifacts, data])

@@ -28,9 +28,12 @@ def compare(
         float | None, typer.Option("--max-drop", metavar="D", help="Largest loss that passes, in the task's metric.")
     ] = None,
     backend: Annotated[
-        BenchBackend,
-        typer.Option("--backend", help="Where candidates run; the baseline runs on onnxruntime, an engine on its own."),
-    ] = BenchBackend.OPENVINO,
+        BenchBackend | None,
+        typer.Option(
+            "--backend",
+            help="Where candidates run: openvino by default, onnxruntime for integers on x86 without VNNI. The baseline runs on onnxruntime, an engine on its own.",
+        ),
+    ] = None,
     limit: Limit = None,
     seed: Seed = None,
     window: Window = None,
@@ -51,6 +54,7 @@ def compare(
     from functools import partial
 
     from deploy.backends.artifact_facts import artifact_facts
+    from deploy.backends.cpu_choice import usual_cpu_backend
     from deploy.backends.opening import require_devices
     from deploy.backends.task_runner import open_for_tasks
     from deploy.files import refuse_existing, refuse_own_input, write_atomically
@@ -63,7 +67,8 @@ def compare(
     from quietformer.report.tables import accuracy_table
     from quietformer.terminal_table import terminal_table
 
-    require_devices([backend.value])
+    runtime = backend.value if backend is not None else usual_cpu_backend(candidates)
+    require_devices([runtime])
     if json_file is not None:
         refuse_own_input(json_file, [baseline, *candidates, data])
         refuse_existing(json_file, force=force)
@@ -87,10 +92,10 @@ def compare(
             [
                 Contender(
                     arm=candidate.name,
-                    backend=backend.value,
+                    backend=runtime,
                     precision=its.precision or (its.info.bits or "W8A8" if its.info.profile else "float"),
                     profile=its.info.profile,
-                    artifacts=(partial(open_for_tasks, backend.value, candidate),),
+                    artifacts=(partial(open_for_tasks, runtime, candidate),),
                 )
                 for candidate, its in facts.items()
             ],

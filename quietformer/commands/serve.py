@@ -29,7 +29,10 @@ def serve(
     name: ModelName = None,
     backend: Annotated[
         str | None,
-        typer.Option("--backend", help="openvino (default), onnxruntime, onnxruntime-cuda; an engine knows its own."),
+        typer.Option(
+            "--backend",
+            help="openvino, onnxruntime, onnxruntime-cuda; by default the first, for integers on x86 without VNNI the second.",
+        ),
     ] = None,
     host: Annotated[str, typer.Option("--host", help="Address to listen on; others can reach 0.0.0.0.")] = "127.0.0.1",
     port: Annotated[int, typer.Option("--port", help="Of HTTP; 0 takes a free one.")] = 8000,
