@@ -5,21 +5,17 @@ Padded positions are left out.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
 import numpy as np
 import onnx
 
-from deploy.calibration.calibrate import real_positions
-from deploy.calibration.token_axes import real_parts
-from deploy.calibration.token_layouts import find_layouts
+from deploy.calibration.real_outputs import RealOutputs
 from deploy.explanation.explanation import ProbeRows
 from deploy.explanation.literal_session import literal_session
 from deploy.explanation.switched_graph import SWITCHES, Switchable, add_switches, constants_of
-from deploy.graphs.feed_types import MASK_NAME
-from deploy.graphs.watched_graph import WatchedGraph
 from deploy.quantization.site_selection import Place
 from deploy.tasks.task import Feeds, Infer, Task
 
@@ -68,6 +64,10 @@ def _cut(entry: tuple[int, np.ndarray, Feeds], rows: int) -> tuple[int, np.ndarr
     return number, taken[:rows], {name: value[:rows].copy() for name, value in feeds.items()}
 
 
+_RealParts = Callable[[Mapping[str, np.ndarray], Feeds], list[np.ndarray]]
+"""Pieces of the outputs without padding."""
+
+
 class Probe:
     """An open switched session with the float model's values beside it; made by :func:`open_probe`."""
 
@@ -77,9 +77,9 @@ class Probe:
         switch: Mapping[Place, int],
         batches: Sequence[Feeds],
         floats: Sequence[list[np.ndarray]],
-        layouts: _Layouts,
+        real: _RealParts,
     ) -> None:
-        self._infer, self._switch, self._batches, self._floats, self._layouts = infer, switch, batches, floats, layouts
+        self._infer, self._switch, self._batches, self._floats, self._real = infer, switch, batches, floats, real
         self.signal = sum(float(np.square(part, dtype=np.float64).sum()) for batch in floats for part in batch)
 
     @property
@@ -93,21 +93,9 @@ class Probe:
         switches[[self._switch[place] for place in on]] = True
         total = 0.0
         for feeds, exact in zip(self._batches, self._floats, strict=True):
-            found = self._layouts.parts(self._infer(feeds | {SWITCHES: switches}), feeds)
+            found = self._real(self._infer(feeds | {SWITCHES: switches}), feeds)
             total += sum(float(np.square(a.astype(np.float64) - b).sum()) for a, b in zip(found, exact, strict=True))
         return total
-
-
-class _Layouts:
-    """Which values of the outputs count."""
-
-    def __init__(self, graph: WatchedGraph, outputs: Sequence[str]) -> None:
-        self._outputs = list(outputs)
-        self._layouts = find_layouts(graph, self._outputs, mask_name=MASK_NAME)
-
-    def parts(self, values: Mapping[str, np.ndarray], feeds: Feeds) -> list[np.ndarray]:
-        mask = real_positions(feeds)
-        return [part for name in self._outputs for part in real_parts(values[name], mask, self._layouts[name])]
 
 
 @contextmanager
@@ -135,9 +123,13 @@ def open_probe(
         ValueError: the graph does not run.
     """
     outputs = [value.name for value in quantized.graph.output]
-    layouts = _Layouts(WatchedGraph(float_path), outputs)
+    outputs_that_count = RealOutputs(float_path, outputs)
+
+    def real(values: Mapping[str, np.ndarray], feeds: Feeds) -> list[np.ndarray]:
+        return [part for name in outputs for part in outputs_that_count.parts(name, values[name], feeds)]
+
     switch = add_switches(quantized, sites, constants_of(float_model, sites))
     with literal_session(quantized, threads=threads) as infer:
         off = np.zeros(len(switch), np.bool_)
-        floats = [layouts.parts(infer(feeds | {SWITCHES: off}), feeds) for feeds in batches]
-        yield Probe(infer, switch, batches, floats, layouts)
+        floats = [real(infer(feeds | {SWITCHES: off}), feeds) for feeds in batches]
+        yield Probe(infer, switch, batches, floats, real)

@@ -5,10 +5,12 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any, Literal, NamedTuple, get_args
 
+from deploy.calibration.real_outputs import RealOutputs
 from deploy.data.example_draw import ExamplesUsed, draw
 from deploy.data.image_data import each_image
 from deploy.data.text_data import each_text, read_labelled, read_pairs
 from deploy.data.text_document import read_document
+from deploy.graphs.feed_types import MASK_NAME
 from deploy.graphs.graph_info import GraphInfo, Pooling, read_info
 from deploy.graphs.watched_graph import WatchedGraph
 from deploy.tasks.classify import classify_task
@@ -128,9 +130,12 @@ def _outputs_task(
     """Arrays of any graph: what it was taken over as does not matter."""
     if length is not None:
         raise ValueError(f"length {length} has no effect on task 'outputs': arrays are taken as they come")
-    arrays = graph_arrays(read_info(graph), WatchedGraph(graph).inputs, name=str(graph))
+    watched = WatchedGraph(graph)
+    arrays = graph_arrays(read_info(graph), watched.inputs, name=str(graph))
     batches, used = arrays.drawn_batches(data, batch_size=_ROWS_OF_ARRAYS, limit=limit, seed=seed)
-    return OpenedTask(outputs_task(batches, float_infer), used)
+    has_mask = MASK_NAME in {entry.name for entry in watched.inputs}
+    real = RealOutputs(graph, [value.name for value in watched.structure().graph.output]) if has_mask else None
+    return OpenedTask(outputs_task(batches, float_infer, real=None if real is None else real.parts), used)
 
 
 def _pooling(task: TaskName, info: GraphInfo, graph: Path) -> Pooling:

@@ -133,3 +133,22 @@ def test_a_seed_without_a_limit_is_refused(tmp_path: Path) -> None:
     assert read_info(graph).pooling == "mean"
     with pytest.raises(ValueError, match="seed 1 has no effect without a limit"):
         open_task("sts", graph, _table(tmp_path), float_infer=_features, seed=1)
+
+
+def test_outputs_at_padding_and_of_rows_that_are_padding_alone_do_not_count(tmp_path: Path) -> None:
+    graph = tmp_path / "model.onnx"
+    onnx.save(encoder(), graph)
+    ids = np.random.default_rng(0).integers(1, V, (4, 6))
+    mask = np.array([[1] * 6, [1] * 4 + [0] * 2, [0] * 3 + [1] * 3, [0] * 6])
+    np.savez(tmp_path / "arrays.npz", input_ids=ids, attention_mask=mask, token_type_ids=0 * ids)
+    exact = np.random.default_rng(1).standard_normal((4, 6, D)).astype(np.float32)
+
+    def padded_with(value: float, *, shift: float = 0.0) -> dict[str, np.ndarray]:
+        return {"hidden": np.where(mask[..., None] > 0, exact + np.float32(shift), np.float32(value))}
+
+    task, _ = open_task("outputs", graph, str(tmp_path / "arrays.npz"), float_infer=lambda _: padded_with(np.nan))
+    assert task.evaluate(lambda _: padded_with(1e6)).score == 200.0
+    expected = 10 * np.log10(np.square(exact[mask > 0]).mean() / 0.01)
+    assert task.evaluate(lambda _: padded_with(1e6, shift=0.1)).score == pytest.approx(expected, rel=1e-4)
+    with pytest.raises(ValueError, match=r"output 'hidden' has [0-9]+ non-finite values"):
+        task.evaluate(lambda _: {"hidden": exact * np.nan})
