@@ -17,7 +17,7 @@ from deploy.files import refuse_existing, refuse_own_input
 from deploy.graphs.foreign_facts import foreign_facts
 from deploy.graphs.foreign_graph import normalise
 from deploy.graphs.graph_info import METADATA_KEY, TOKENIZER_FILE, GraphInfo, Pooling, Task
-from deploy.graphs.graph_structure import load_graph
+from deploy.graphs.graph_structure import check_onnx, load_graph
 from deploy.graphs.graph_writing import checked_before_replacing
 from deploy.graphs.model_hash import model_sha256
 from deploy.graphs.watched_graph import Feeds, WatchedGraph
@@ -96,7 +96,7 @@ def adopt(
     info.write(model)
     report("checking it against the source")
     with checked_before_replacing(model, out) as written:
-        onnx.checker.check_model(written)
+        check_onnx(written, name=str(source))
         difference = _largest_difference(source, written, rename or {})
         if not difference <= _TOLERANCE:
             raise ValueError(

@@ -39,7 +39,8 @@ def load_set(path: Path, *, batch_size: int = 16) -> tuple[list[dict[str, np.nda
         )
     sha256 = sha256_file(path)
     manifest = path.with_suffix(".json")
-    if manifest.is_file() and (noted := _noted_sha256(manifest)) != sha256:
+    noted = _noted_sha256(manifest) if manifest.is_file() else None
+    if noted is not None and noted != sha256:
         raise ValueError(f"{path} has sha256 {sha256[:12]}, its manifest {manifest.name} says {noted[:12]}")
     batches = [
         {name: array[start : start + batch_size] for name, array in arrays.items()}
@@ -48,9 +49,12 @@ def load_set(path: Path, *, batch_size: int = 16) -> tuple[list[dict[str, np.nda
     return batches, {"kind": "npz", "sha256": sha256}
 
 
-def _noted_sha256(manifest: Path) -> str:
+def _noted_sha256(manifest: Path) -> str | None:
+    """What a manifest says; None of another JSON file with the set's name, such as the calibration cache that was made from it."""
     try:
         content = json.loads(manifest.read_bytes())
     except ValueError as error:
         raise ValueError(f"{manifest} is not the manifest of a calibration set: {error}") from error
-    return str(content.get("sha256")) if isinstance(content, dict) else "nothing"
+    if not isinstance(content, dict):
+        return "nothing"
+    return str(content["sha256"]) if "sha256" in content else None

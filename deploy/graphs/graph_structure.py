@@ -48,6 +48,22 @@ def _read(path: Path, read: Callable[[Path], onnx.ModelProto]) -> onnx.ModelProt
     return model
 
 
+def check_onnx(path: Path, *, name: str) -> None:
+    """Ask ONNX's own checker.
+
+    Args:
+        path: an ONNX file.
+        name: what a message calls it.
+
+    Raises:
+        ValueError: it breaks ONNX's rules, for example two nodes that write the same tensor.
+    """
+    try:
+        onnx.checker.check_model(path)
+    except onnx.checker.ValidationError as error:
+        raise ValueError(f"{name} is not valid ONNX: {str(error).strip().splitlines()[0]}") from error
+
+
 def external_files(model: onnx.ModelProto) -> list[str]:
     """Files that hold weights of ``model``, relative to its folder, sorted."""
     return sorted({ExternalDataInfo(tensor).location for tensor in stored_tensors(model) if uses_external_data(tensor)})

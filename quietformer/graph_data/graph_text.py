@@ -135,7 +135,7 @@ def graph_text(graph: Path, *, length: int | None = None) -> GraphText:
     facts = artifact_facts(graph)
     info = facts.info
     if info.reads != "tokens":
-        raise ValueError(f"{graph} reads images, not texts")
+        raise ValueError(f"{graph} reads {'images' if info.reads == 'pixels' else 'arrays'}, not texts")
     longest = info.length or info.max_length
     if length is not None and length > longest:
         what = "static length" if info.length else "positions"

@@ -134,7 +134,7 @@ def _outputs_task(
     arrays = graph_arrays(read_info(graph), watched.inputs, name=str(graph))
     batches, used = arrays.drawn_batches(data, batch_size=_ROWS_OF_ARRAYS, limit=limit, seed=seed)
     has_mask = MASK_NAME in {entry.name for entry in watched.inputs}
-    real = RealOutputs(graph, [value.name for value in watched.structure().graph.output]) if has_mask else None
+    real = RealOutputs(graph, [value.name for value in watched.outline().graph.output]) if has_mask else None
     return OpenedTask(outputs_task(batches, float_infer, real=None if real is None else real.parts), used)
 
 

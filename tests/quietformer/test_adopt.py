@@ -53,6 +53,7 @@ def test_a_graph_of_arrays_goes_all_the_way(tmp_path: Path, arrays: Path) -> Non
         assert "int8.onnx" in told
     assert "asks for more" in refuse("bench", model, "--data", arrays, "--shapes", "2x12")
     assert "give an .npz file" in refuse("bench", model, "--data", "texts.txt")
+    assert "reads arrays, not texts" in refuse(*compared[:5], "--task", "sts", "--data", arrays)
     succeed("calibrate", model, "--random", "--out", tmp_path / "random.json", "--batches", 1, "--length", 16)
 
 
@@ -117,3 +118,13 @@ def test_weights_beside_a_graph_are_read_and_written_beside_the_result(
     succeed("compare", "--baseline", model, "--candidate", int8, "--task", "outputs", "--data", arrays)
     (tmp_path / "bert.data").unlink()
     assert "bert" in refuse("adopt", foreign, "--out", tmp_path / "again.onnx")
+
+
+def test_a_graph_in_which_two_nodes_write_one_tensor_is_refused(tmp_path: Path) -> None:
+    model = foreign_encoder(17)
+    model.graph.node.append(model.graph.node[-1])
+    onnx.save(model, tmp_path / "twice.onnx")
+    assert "twice.onnx is not valid ONNX: " in refuse(
+        "adopt", tmp_path / "twice.onnx", "--out", tmp_path / "model.onnx"
+    )
+    assert not (tmp_path / "model.onnx").exists()
