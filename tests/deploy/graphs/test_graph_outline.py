@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import onnx
@@ -15,7 +16,13 @@ from deploy.graphs.model_hash import model_sha256
 from deploy.graphs.stored_constants import constant_array, constant_bytes, constant_size, is_reference
 from tests.deploy.encoder_graph import EncoderRecipe, encoder
 
-TYPES = (np.float32, np.float16, np.int8, np.int64, onnx.helper.tensor_dtype_to_np_dtype(onnx.TensorProto.FLOAT8E4M3FN))
+TYPES: tuple[Any, ...] = (
+    np.float32,
+    np.float16,
+    np.int8,
+    np.int64,
+    onnx.helper.tensor_dtype_to_np_dtype(onnx.TensorProto.FLOAT8E4M3FN),
+)
 
 
 def model() -> onnx.ModelProto:
