@@ -27,6 +27,7 @@ from deploy.graphs.model_hash import model_sha256
 from deploy.graphs.profiles import profile_named
 from deploy.graphs.site_choice import SiteChoice, literal_pattern
 from deploy.graphs.sites import SiteList
+from deploy.graphs.watched_graph import WatchedGraph
 from deploy.quantization.bits import Bits
 from deploy.quantization.site_selection import Place, exclude_sites, select_sites
 from deploy.quantization.stored_weights import WeightRanges
@@ -111,7 +112,7 @@ def explain(
     sites = switchables(selection.sites)
     progress.tell(f"{task.name}: float")
     with literal_session(float_model, threads=settings.threads) as infer:
-        rows_of_probe, batches, float_score = probe_feeds(task, infer)
+        rows_of_probe, batches, float_score = probe_feeds(task, infer, fixed_rows=WatchedGraph(model_path).fixed_rows)
     progress.tell(f"{task.name}: all {len(sites)} sites in integers")
     quantized_score = trials.score()
     quantized = trials.quantized()

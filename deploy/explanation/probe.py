@@ -27,8 +27,15 @@ _MOST_KEPT = 64
 _SEED = 0
 
 
-def probe_feeds(task: Task, infer: Infer) -> tuple[ProbeRows, list[Feeds], float]:
-    """A few examples of a task, drawn at random, their feeds, and the score of ``infer``, which ran the whole task for them."""
+def probe_feeds(task: Task, infer: Infer, *, fixed_rows: int | None = None) -> tuple[ProbeRows, list[Feeds], float]:
+    """A few examples of a task, drawn at random, their feeds, and the score of ``infer``, which ran the whole task for them.
+
+    Args:
+        task: whose batches.
+        infer: the float graph.
+        fixed_rows: rows of the only batch that the graph takes: whole batches are taken then.
+    """
+    at_most = fixed_rows or _ROWS
     kept: list[tuple[int, np.ndarray, Feeds]] = []
     stride, number = 1, 0
 
@@ -36,9 +43,9 @@ def probe_feeds(task: Task, infer: Infer) -> tuple[ProbeRows, list[Feeds], float
         nonlocal kept, stride, number
         if number % stride == 0:
             size = len(next(iter(feeds.values())))
-            rows = np.random.default_rng([_SEED, number]).permutation(size)[:_ROWS]
+            rows = np.random.default_rng([_SEED, number]).permutation(size)[:at_most]
             kept.append((number, rows, {name: value[rows] for name, value in feeds.items()}))
-            if len(kept) > _BATCHES:
+            if len(kept) > _BATCHES and fixed_rows is None:
                 kept = [_cut(entry, _ROWS // _BATCHES) for entry in kept]
             if len(kept) >= _MOST_KEPT:
                 kept, stride = kept[::2], 2 * stride
@@ -47,7 +54,9 @@ def probe_feeds(task: Task, infer: Infer) -> tuple[ProbeRows, list[Feeds], float
 
     score = task.evaluate(recording).score
     parts = min(_BATCHES, len(kept))
-    chosen = [_cut(kept[(2 * part + 1) * len(kept) // (2 * parts)], _ROWS // parts) for part in range(parts)]
+    chosen = [
+        _cut(kept[(2 * part + 1) * len(kept) // (2 * parts)], fixed_rows or _ROWS // parts) for part in range(parts)
+    ]
     taken = ProbeRows(
         batches=tuple(number for number, _, _ in chosen),
         rows=tuple(tuple(rows.tolist()) for _, rows, _ in chosen),

@@ -56,6 +56,11 @@ class WatchedGraph:
         constants = {tensor.name for tensor in graph.initializer}
         self.inputs = [_input_of(value) for value in graph.input if value.name not in constants]
 
+    @property
+    def fixed_rows(self) -> int | None:
+        """Rows of the only batch that the graph takes, None where it takes any."""
+        return next((entry.shape[0] for entry in self.inputs if entry.shape and entry.shape[0]), None)
+
     def outline(self) -> onnx.ModelProto:
         """The graph without its weights, read anew; see :func:`deploy.graphs.graph_structure.read_outline`."""
         return read_outline(self.path)

@@ -132,7 +132,12 @@ def _outputs_task(
         raise ValueError(f"length {length} has no effect on task 'outputs': arrays are taken as they come")
     watched = WatchedGraph(graph)
     arrays = graph_arrays(read_info(graph), watched.inputs, name=str(graph))
-    batches, used = arrays.drawn_batches(data, batch_size=_ROWS_OF_ARRAYS, limit=limit, seed=seed)
+    rows = watched.fixed_rows
+    if rows is not None and limit is not None and limit % rows:
+        raise ValueError(f"limit {limit}: {graph} takes exactly {rows} rows at once; give a multiple of {rows}")
+    batches, used = arrays.drawn_batches(data, batch_size=rows or _ROWS_OF_ARRAYS, limit=limit, seed=seed)
+    if rows is not None and (left := used.used % rows):
+        raise ValueError(f"{data} has {used.used} samples; {graph} takes exactly {rows} at once: leave {left} out")
     has_mask = MASK_NAME in {entry.name for entry in watched.inputs}
     real = RealOutputs(graph, [value.name for value in watched.outline().graph.output]) if has_mask else None
     return OpenedTask(outputs_task(batches, float_infer, real=None if real is None else real.parts), used)

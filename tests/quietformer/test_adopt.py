@@ -128,3 +128,21 @@ def test_a_graph_in_which_two_nodes_write_one_tensor_is_refused(tmp_path: Path) 
         "adopt", tmp_path / "twice.onnx", "--out", tmp_path / "model.onnx"
     )
     assert not (tmp_path / "model.onnx").exists()
+
+
+def test_a_graph_of_one_batch_size_is_judged_and_explained_in_whole_batches(tmp_path: Path, arrays: Path) -> None:
+    fixed = foreign_encoder(17)
+    for value in (*fixed.graph.input, *fixed.graph.output):
+        value.type.tensor_type.shape.dim[0].dim_value = 4
+    foreign, model, cache, int8 = (tmp_path / name for name in ("bert.onnx", "model.onnx", "c.json", "int8.onnx"))
+    onnx.save(fixed, foreign)
+    succeed("adopt", foreign, "--out", model)
+    succeed("calibrate", model, "--data", arrays, "--out", cache, "--batch-size", 4)
+    succeed("quantize", model, "--calibration", cache, "--out", int8)
+    judged = ("--task", "outputs", "--data", arrays)
+    told = succeed("compare", "--baseline", model, "--candidate", int8, *judged, "--backend", "onnxruntime").stdout
+    assert "16 examples" in told
+    explained = ("explain", model, "--calibration", cache, *judged, "--evaluate", 0, "--threads", 1)
+    succeed(*explained, "--limit", 8, "--json", tmp_path / "found.json")
+    assert [len(rows) for rows in json.loads((tmp_path / "found.json").read_text())["probe"]["rows"]] == [4, 4]
+    assert "takes exactly 4 rows at once; give a multiple of 4" in refuse(*explained, "--limit", 6)
