@@ -6,6 +6,8 @@ The range of a scale is ``max|w|`` (``minmax``, PAPER.md section 5) or the clip 
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from types import EllipsisType
 from typing import Literal, get_args
 
 import numpy as np
@@ -21,6 +23,7 @@ _MAGNITUDE_BINS = 1 << 12
 _COARSE_CANDIDATES = 128
 _FINE_CANDIDATES = 65
 _NARROWEST = 0.05
+_BLOCK = 1 << 16
 
 
 def quantize_weight(
@@ -94,11 +97,28 @@ def _other_axes(ndim: int, axis: int | None) -> tuple[int, ...]:
 
 def _to_integers(values: np.ndarray, scale: np.ndarray, *, qmax: int, axis: int | None) -> np.ndarray:
     shaped = scale if axis is None else np.expand_dims(scale, _other_axes(values.ndim, axis))
-    scaled: np.ndarray = values / shaped
-    np.rint(scaled, out=scaled)
-    np.clip(scaled, -qmax, qmax, out=scaled)
-    integers: np.ndarray = scaled.astype(np.int8 if qmax <= LARGEST_INTEGER else np.int16)
+    integers: np.ndarray = np.empty_like(values, np.int8 if qmax <= LARGEST_INTEGER else np.int16)
+    for block in _blocks(values):
+        integers[block] = _rounded(values[block] / (shaped[block] if axis == 0 else shaped), qmax)
     return integers
+
+
+def _rounded(scaled: np.ndarray, qmax: int) -> np.ndarray:
+    """The nearest integers within [-qmax, qmax], in place."""
+    np.rint(scaled, out=scaled)
+    np.maximum(scaled, -qmax, out=scaled)
+    np.minimum(scaled, qmax, out=scaled)
+    return scaled
+
+
+def _blocks(values: np.ndarray) -> Iterator[slice | EllipsisType]:
+    """Indices that cut an array along its first axis into parts which stay in a processor's cache."""
+    if values.size <= _BLOCK:
+        yield ...
+        return
+    step = max(1, _BLOCK * len(values) // values.size)
+    for start in range(0, len(values), step):
+        yield slice(start, start + step)
 
 
 def _best_clip(values: np.ndarray, amax: float, *, qmax: int) -> float:
@@ -109,8 +129,10 @@ def _best_clip(values: np.ndarray, amax: float, *, qmax: int) -> float:
     """
     if amax <= SMALLEST_SCALE * qmax:
         return amax
-    bins = np.minimum((np.abs(values) * (_MAGNITUDE_BINS / amax)).astype(np.int32), _MAGNITUDE_BINS - 1)
-    counts = np.bincount(bins, minlength=_MAGNITUDE_BINS)
+    counts = np.zeros(_MAGNITUDE_BINS, np.int64)
+    for block in _blocks(values):
+        bins = (np.abs(values[block]) * (_MAGNITUDE_BINS / amax)).astype(np.int32)
+        counts += np.bincount(np.minimum(bins, _MAGNITUDE_BINS - 1), minlength=_MAGNITUDE_BINS)
     filled = np.flatnonzero(counts)
     magnitudes = (filled + 0.5) * (amax / _MAGNITUDE_BINS)
     weights = counts[filled].astype(np.float64)
@@ -122,12 +144,17 @@ def _best_clip(values: np.ndarray, amax: float, *, qmax: int) -> float:
     step = (1.0 - _NARROWEST) / (_COARSE_CANDIDATES - 1) * amax
     coarse = ranked_best(np.linspace(_NARROWEST * amax, amax, _COARSE_CANDIDATES))
     fine = ranked_best(np.linspace(max(coarse - step, step / 2), min(coarse + step, amax), _FINE_CANDIDATES))
-    exact = {clip: _squared_error(values, clip / qmax, qmax=qmax) for clip in (amax, fine)}
+    exact = {
+        clip: sum(_squared_error(values[block], clip / qmax, qmax=qmax) for block in _blocks(values))
+        for clip in (amax, fine)
+    }
     return min(exact, key=lambda clip: exact[clip])
 
 
 def _squared_error(values: np.ndarray, scale: float, *, qmax: int, weights: np.ndarray | None = None) -> float:
     factor = np.float32(scale) if values.dtype == np.float32 else scale
-    error = values - np.clip(np.rint(values / factor), -qmax, qmax) * factor
-    squares = np.square(error)
+    squares: np.ndarray = _rounded(values / factor, qmax)
+    squares *= factor
+    np.subtract(values, squares, out=squares)
+    np.square(squares, out=squares)
     return float(squares.sum(dtype=np.float64) if weights is None else squares @ weights)
