@@ -22,7 +22,7 @@ from deploy.explanation.site_rounding import SiteRounding, rounding_of_sites
 from deploy.explanation.switched_graph import Switchable, switchables
 from deploy.explanation.trials import Trials
 from deploy.graphs.float16 import refuse_float16
-from deploy.graphs.graph_structure import load_graph
+from deploy.graphs.graph_structure import read_outline
 from deploy.graphs.model_hash import model_sha256
 from deploy.graphs.profiles import profile_named
 from deploy.graphs.site_choice import SiteChoice, literal_pattern
@@ -96,7 +96,7 @@ def explain(
     if settings.max_drop is not None and not (math.isfinite(settings.max_drop) and settings.max_drop >= 0):
         raise ValueError(f"max_drop is {settings.max_drop}; expected a finite loss of at least 0, in {task.metric}")
     cache.check(model_path)
-    float_model = load_graph(model_path)
+    float_model = read_outline(model_path)
     refuse_float16(float_model, name=str(model_path))
     trials = Trials(
         path=model_path,
@@ -111,7 +111,7 @@ def explain(
     selection = select_sites(float_model, trials.profile, trials.choice)
     sites = switchables(selection.sites)
     progress.tell(f"{task.name}: float")
-    with literal_session(float_model, threads=settings.threads) as infer:
+    with literal_session(float_model, source=model_path, threads=settings.threads) as infer:
         rows_of_probe, batches, float_score = probe_feeds(task, infer, fixed_rows=WatchedGraph(model_path).fixed_rows)
     progress.tell(f"{task.name}: all {len(sites)} sites in integers")
     quantized_score = trials.score()

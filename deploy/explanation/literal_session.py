@@ -13,19 +13,24 @@ from typing import Any
 
 import numpy as np
 import onnx
-from onnx.external_data_helper import load_external_data_for_model
 
+from deploy.graphs.graph_encoding import encoded_graph
+from deploy.graphs.graph_writing import move_weights_out
+from deploy.graphs.stored_constants import constant_size
 from deploy.tasks.task import Infer
 
 _INLINE_BYTES = 1_800_000_000
 
 
 @contextmanager
-def literal_session(model: onnx.ModelProto, *, threads: int | None = None) -> Iterator[Infer]:
+def literal_session(
+    model: onnx.ModelProto, *, source: Path | None = None, threads: int | None = None
+) -> Iterator[Infer]:
     """A function from feeds to outputs by name, all outputs as arrays.
 
     Args:
-        model: float or Q/DQ graph, weights included.
+        model: float or Q/DQ graph.
+        source: the file whose outline it was made of; None where it holds its weights.
         threads: of ONNX Runtime; by default its own choice.
 
     Raises:
@@ -43,10 +48,7 @@ def literal_session(model: onnx.ModelProto, *, threads: int | None = None) -> It
         options.intra_op_num_threads = threads
     with tempfile.TemporaryDirectory(prefix="quietformer-") as folder:
         path = Path(folder) / "literal.onnx"
-        is_large = model.ByteSize() > _INLINE_BYTES
-        onnx.save(model, path, save_as_external_data=is_large)
-        if is_large:  # saving moved the weights out of the caller's model
-            load_external_data_for_model(model, folder)
+        _write(model, path, source)
         try:
             session: Any = onnxruntime.InferenceSession(path, options, providers=["CPUExecutionProvider"])
         except Exception as error:  # the runtime's exceptions have no public base
@@ -62,6 +64,19 @@ def literal_session(model: onnx.ModelProto, *, threads: int | None = None) -> It
             return dict(zip(outputs, values, strict=True))
 
         yield infer
+
+
+def _write(model: onnx.ModelProto, path: Path, source: Path | None) -> None:
+    """Write the graph for a session, with large weights beside it; the caller's model stays as it is."""
+    if sum(constant_size(tensor, source) for tensor in model.graph.initializer) > _INLINE_BYTES:
+        copy = onnx.ModelProto()
+        copy.CopyFrom(model)
+        weights = path.with_name("weights")
+        with weights.open("wb") as stream:
+            move_weights_out(copy.graph.initializer, stream, weights.name, source=source)
+        model, source = copy, None
+    with path.open("wb") as stream:
+        stream.writelines(encoded_graph(model, source))
 
 
 def _first_line(error: Exception) -> str:

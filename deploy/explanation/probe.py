@@ -121,7 +121,7 @@ def open_probe(
 
     Args:
         float_path: the float graph.
-        float_model: the same, with its weights.
+        float_model: the same as a model, or its outline.
         quantized: its Q/DQ graph with all sites; gets switches in place.
         sites: of that graph.
         batches: examples.
@@ -137,8 +137,8 @@ def open_probe(
     def real(values: Mapping[str, np.ndarray], feeds: Feeds) -> list[np.ndarray]:
         return [part for name in outputs for part in outputs_that_count.parts(name, values[name], feeds)]
 
-    switch = add_switches(quantized, sites, constants_of(float_model, sites))
-    with literal_session(quantized, threads=threads) as infer:
+    switch = add_switches(quantized, sites, constants_of(float_model, sites, source=float_path))
+    with literal_session(quantized, source=float_path, threads=threads) as infer:
         off = np.zeros(len(switch), np.bool_)
         floats = [real(infer(feeds | {SWITCHES: off}), feeds) for feeds in batches]
         yield Probe(infer, switch, batches, floats, real)

@@ -46,7 +46,7 @@ def rounding_of_sites(
 
     Args:
         trials: whose graph.
-        float_model: that graph, with its weights.
+        float_model: that graph, or its outline.
         quantized: its Q/DQ graph with all sites.
         sites: of that graph.
         batches: examples.
@@ -57,7 +57,7 @@ def rounding_of_sites(
         site.name: _of_activation(seen[site.measured], params[site.measured]) for site in sites if not site.is_weight
     }
     stored = {tensor.name: tensor for tensor in quantized.graph.initializer}
-    for name, exact in constants_of(float_model, sites).items():
+    for name, exact in constants_of(float_model, sites, source=trials.path).items():
         integers, scale = (onnx.numpy_helper.to_array(stored[f"{name}/{part}"]) for part in ("quantized", "scale"))
         found[name] = _of_weight(exact, integers, scale, bits=trials.bits.weights)
     return found

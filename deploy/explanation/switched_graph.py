@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 
 import numpy as np
 import onnx
@@ -59,9 +60,11 @@ def switchables(sites: SiteList) -> list[Switchable]:
     ]
 
 
-def constants_of(model: onnx.ModelProto, sites: Sequence[Switchable]) -> dict[str, np.ndarray]:
-    """Float values of the weights among ``sites``, as they enter their readers, by name."""
-    index = GraphIndex(model.graph)
+def constants_of(
+    model: onnx.ModelProto, sites: Sequence[Switchable], *, source: Path | None = None
+) -> dict[str, np.ndarray]:
+    """Float values of the weights among ``sites``, as they enter their readers, by name; ``source`` is an outline's file."""
+    index = GraphIndex(model.graph, source=source)
     return {site.name: index.constant_value(site.name) for site in sites if site.is_weight}
 
 

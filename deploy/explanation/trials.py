@@ -11,7 +11,7 @@ import onnx
 from deploy.calibration.calibration_cache import CalibrationCache
 from deploy.calibration.quant_params import QuantParams
 from deploy.explanation.literal_session import literal_session
-from deploy.graphs.graph_structure import load_graph
+from deploy.graphs.graph_structure import read_outline
 from deploy.graphs.profiles import Profile
 from deploy.graphs.site_choice import SiteChoice, literal_pattern
 from deploy.quantization.bits import Bits
@@ -37,16 +37,22 @@ class Trials:
     """Of ONNX Runtime."""
 
     def quantized(self, float_sites: Sequence[str] = ()) -> onnx.ModelProto:
-        """The graph that ``quantize --exclude`` writes for these sites."""
+        """The graph that ``quantize --exclude`` writes for these sites; constants that stay float are references to ``path``."""
         choice = replace(self.choice, exclude=(*self.choice.exclude, *map(literal_pattern, float_sites)))
         model, _ = quantize_model(
-            load_graph(self.path), self.cache, profile=self.profile, weights=self.weights, choice=choice, bits=self.bits
+            read_outline(self.path),
+            self.cache,
+            profile=self.profile,
+            weights=self.weights,
+            choice=choice,
+            bits=self.bits,
+            source=self.path,
         )
         return model
 
     def score(self, float_sites: Sequence[str] = ()) -> float:
         """The task's score of it, simulated."""
-        with literal_session(self.quantized(float_sites), threads=self.threads) as infer:
+        with literal_session(self.quantized(float_sites), source=self.path, threads=self.threads) as infer:
             return self.task.evaluate(infer).score
 
     def params_of(self, tensor: str) -> QuantParams:

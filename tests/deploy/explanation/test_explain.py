@@ -222,3 +222,11 @@ def test_models_above_the_limit_of_one_file_are_explained_alike(
     expected = _explained(tmp_path, "paper", "f2_0").to_dict()
     monkeypatch.setattr("deploy.explanation.literal_session._INLINE_BYTES", 1000)
     assert _explained(tmp_path, "paper", "f2_0").to_dict() == expected
+    monkeypatch.setattr("deploy.graphs.graph_outline._SMALLEST_LEFT_OUT", 256)
+    assert _explained(tmp_path, "paper", "f2_0").to_dict() == expected
+
+
+def test_weights_left_out_of_the_outline_change_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    expected = _explained(tmp_path, "tensorrt", "act_1").to_dict()
+    monkeypatch.setattr("deploy.graphs.graph_outline._SMALLEST_LEFT_OUT", 256)
+    assert _explained(tmp_path, "tensorrt", "act_1").to_dict() == expected
