@@ -101,6 +101,8 @@ def test_an_unknown_key_lists_the_known_ones(tmp_path: Path) -> None:
         ('[quantize]\nprofiles = ["ort", "fp8"]', "profile 'fp8' goes beside 'tensorrt'"),
         ('[quantize]\nprofiles = ["tensorrt", "fp8"]\n[export]\nopset = 18', "profile 'fp8' needs export.opset 19"),
         ('[quantize]\nprofiles = ["paper"]\n[engine]', r"\[engine\] is built from the 'tensorrt' profile"),
+        ("[compare.sts]\nseed = 1", "seed 1 has no effect without a limit"),
+        ("[compare.clm]\nlimit = 2\nseed = 1", "seed 1 has no effect on clm"),
         (
             '[quantize]\nprofiles = ["paper"]\n[compare.sts.max_drop]\nort = 0.1',
             r"compare\.sts\.max_drop names 'ort', which quantize\.profiles leaves out",
