@@ -22,7 +22,7 @@ from deploy.explanation.site_rounding import SiteRounding, rounding_of_sites
 from deploy.explanation.switched_graph import Switchable, switchables
 from deploy.explanation.trials import Trials
 from deploy.graphs.float16 import refuse_float16
-from deploy.graphs.graph_structure import read_outline
+from deploy.graphs.graph_structure import read_outline, refuse_quantized
 from deploy.graphs.model_hash import model_sha256
 from deploy.graphs.profiles import profile_named
 from deploy.graphs.site_choice import SiteChoice, literal_pattern
@@ -95,9 +95,10 @@ def explain(
     settings, progress = settings or ExplainSettings(), progress or ExplainProgress()
     if settings.max_drop is not None and not (math.isfinite(settings.max_drop) and settings.max_drop >= 0):
         raise ValueError(f"max_drop is {settings.max_drop}; expected a finite loss of at least 0, in {task.metric}")
-    cache.check(model_path)
     float_model = read_outline(model_path)
+    refuse_quantized(float_model, name=str(model_path))
     refuse_float16(float_model, name=str(model_path))
+    cache.check(model_path)
     trials = Trials(
         path=model_path,
         cache=cache,

@@ -64,6 +64,16 @@ def check_onnx(path: Path, *, name: str) -> None:
         raise ValueError(f"{name} is not valid ONNX: {str(error).strip().splitlines()[0]}") from error
 
 
+def refuse_quantized(model: onnx.ModelProto, *, name: str) -> None:
+    """Refuse a graph that holds integers already.
+
+    Raises:
+        ValueError: names the graph.
+    """
+    if any(node.op_type in ("QuantizeLinear", "DequantizeLinear") for node in model.graph.node):
+        raise ValueError(f"{name} is quantized already; give the float graph it was made from")
+
+
 def external_files(model: onnx.ModelProto) -> list[str]:
     """Files that hold weights of ``model``, relative to its folder, sorted."""
     return sorted({ExternalDataInfo(tensor).location for tensor in stored_tensors(model) if uses_external_data(tensor)})

@@ -22,7 +22,7 @@ from deploy.files import refuse_existing
 from deploy.graphs.float16 import check_float16, float16_tensors, float32_name
 from deploy.graphs.graph_index import GraphIndex
 from deploy.graphs.graph_info import TOKENIZER_FILE, GraphInfo
-from deploy.graphs.graph_structure import read_outline, stored_bytes
+from deploy.graphs.graph_structure import read_outline, refuse_quantized, stored_bytes
 from deploy.graphs.graph_writing import checked_before_replacing
 from deploy.graphs.model_hash import model_sha256
 from deploy.graphs.op_precision import OpPrecision, op_precisions
@@ -96,8 +96,7 @@ def quantize_model(
     """
     if weights not in get_args(WeightRanges):
         raise ValueError(f"unknown weight ranges '{weights}'; known are {', '.join(get_args(WeightRanges))}")
-    if any(node.op_type in ("QuantizeLinear", "DequantizeLinear") for node in model.graph.node):
-        raise ValueError("the graph already holds QuantizeLinear or DequantizeLinear nodes; give the float graph")
+    refuse_quantized(model, name="the graph")
     bits = bits or Bits()
     bits.check(profile)
     if reduce_range:
@@ -193,11 +192,12 @@ def quantize(
     policy = profile_named(profile)
     refuse_existing(out, force=force)
     report(f"reading {model_path}")
+    model = read_outline(model_path)
+    info = GraphInfo.read(model, name=str(model_path))
+    refuse_quantized(model, name=str(model_path))
     float_sha256 = model_sha256(model_path)
     if not allow_stale:
         cache.check(model_path, sha256=float_sha256)
-    model = read_outline(model_path)
-    info = GraphInfo.read(model, name=str(model_path))
     if info.dtype == "float16":
         check_float16(model, policy, name=str(model_path))
     report(f"quantizing for profile {policy.name}")

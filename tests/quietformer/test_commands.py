@@ -371,8 +371,8 @@ class TestBadInput:
         out = ("--out", tmp_path / "out")
         told = refuse("calibrate", workshop.int8, "--data", workshop.texts, "--batches", 1, "--length", 16, *out)
         assert "is quantized already" in told
-        told = refuse("quantize", workshop.int8, "--calibration", workshop.cache, "--allow-stale-cache", *out)
-        assert "give the float graph" in told
+        told = refuse("quantize", workshop.int8, "--calibration", workshop.cache, *out)
+        assert "is quantized already; give the float graph it was made from" in told
         assert "is a file; expected a folder" in refuse("export", workshop.int8, *out)
 
     def test_a_cache_of_another_data_set(self, workshop: Workshop, tmp_path: Path) -> None:
