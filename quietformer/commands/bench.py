@@ -59,16 +59,18 @@ def bench(
     """
     import json
 
-    from deploy.backends.cpu_choice import usual_cpu_backend
+    from deploy.backends.cpu_choice import NO_DOT_PRODUCT, usual_cpu_backend
     from deploy.backends.opening import require_devices
     from deploy.files import refuse_existing, refuse_own_input, write_atomically
     from quietformer.graph_data.graph_inputs import graph_inputs
     from quietformer.latency_measurement import Measured, measure_latency
-    from quietformer.progress import progress
+    from quietformer.progress import progress, say
     from quietformer.report.latency_tables import latency_table
     from quietformer.terminal_table import terminal_table
 
     names = [backend.value for backend in backends or ()] or [usual_cpu_backend(artifacts)]
+    if not backends and names == ["onnxruntime"]:
+        say(NO_DOT_PRODUCT)
     require_devices(names)
     if json_file is not None:
         refuse_own_input(json_file, [*artifacts, data])

@@ -54,7 +54,7 @@ def compare(
     from functools import partial
 
     from deploy.backends.artifact_facts import artifact_facts
-    from deploy.backends.cpu_choice import usual_cpu_backend
+    from deploy.backends.cpu_choice import NO_DOT_PRODUCT, usual_cpu_backend
     from deploy.backends.opening import require_devices
     from deploy.backends.task_runner import open_for_tasks
     from deploy.files import refuse_existing, refuse_own_input, write_atomically
@@ -63,11 +63,13 @@ def compare(
     from quietformer.baseline_graph import check_comparable, float_graph_of
     from quietformer.gate import GateFailedError
     from quietformer.graph_data.task_opening import open_task
-    from quietformer.progress import progress
+    from quietformer.progress import progress, say
     from quietformer.report.tables import accuracy_table
     from quietformer.terminal_table import terminal_table
 
     runtime = backend.value if backend is not None else usual_cpu_backend(candidates)
+    if backend is None and runtime == "onnxruntime":
+        say(NO_DOT_PRODUCT)
     require_devices([runtime])
     if json_file is not None:
         refuse_own_input(json_file, [baseline, *candidates, data])

@@ -95,11 +95,12 @@ def quantize(
     from deploy.calibration.calibration_cache import CalibrationCache
     from deploy.calibration.method_choice import parse_choices
     from deploy.files import refuse_existing, refuse_own_input
+    from deploy.machine import machine_facts
     from deploy.quantization.bits import Bits
     from deploy.quantization.quantize import quantize as write_integers
     from quietformer.engine_build import EngineWishes
     from quietformer.graph_data.graph_inputs import graph_data_identity
-    from quietformer.progress import progress
+    from quietformer.progress import progress, say
     from quietformer.switch_timing import TimedOn, check_auto, decide_switches, usual_backend
 
     choice = site_choice(exclude=exclude, include=include, bmms=bmms, residual_adds=residual_adds, gate_path=gate_path)
@@ -147,9 +148,17 @@ def quantize(
         summary = write(out, choice=choice, decision=decision, progress=job.tell)
     typer.echo(
         f"{out}: profile {summary.profile}, {summary.bits}, {sum(summary.activations.values())} activations and "
-        f"{sum(summary.weights.values())} weights quantized, "
+        f"{sum(summary.weights.values())} weights quantized ({weights.value}{', reduced range' if reduce_range else ''}), "
         f"{summary.float_bytes / 1e6:.1f} MB to {summary.quantized_bytes / 1e6:.1f} MB"
     )
+    if (
+        not (reduce_range or profile is Profile.FP8 or summary.is_simulated)
+        and machine_facts(versions={}).saturates_in_16_bits
+    ):
+        say(
+            "this processor adds 8-bit products in 16 bits, which saturate in other sessions than quietformer's; "
+            "--reduce-range makes a graph exact in all"
+        )
     if decision is not None:
         typer.echo(f"  {decision.summary()}")
         if decision.is_simulated:

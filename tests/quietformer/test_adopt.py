@@ -40,7 +40,7 @@ def test_a_graph_of_arrays_goes_all_the_way(tmp_path: Path, arrays: Path) -> Non
     told = succeed("calibrate", model, "--data", arrays, "--out", cache, "--batch-size", 4).stdout
     assert "from 16 rows" in told
     told = succeed("quantize", model, "--calibration", cache, "--out", int8, "--data", arrays).stdout
-    assert "6 weights quantized" in told
+    assert "6 weights quantized (minmax)" in told
     succeed("lint", int8)
     compared = ("compare", "--baseline", model, "--candidate", int8, "--task", "outputs", "--data", arrays)
     report = tmp_path / "report.json"

@@ -578,3 +578,30 @@ class TestBadInput:
         arguments = ("quantize", workshop.model, "--calibration", workshop.cache, "--out", workshop.int8, "--force")
         told = refuse(*arguments, "--allow-stale-cache", "--method", "mse")
         assert "have no effect with --allow-stale-cache" in told
+
+
+class TestWithoutAnEightBitDotProduct:
+    """What a user is told on x86 processors whose sums of products saturate, and only there."""
+
+    @pytest.fixture(params=["avx2", "avx2 avx512_vnni"])
+    def saturates(self, request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> bool:
+        import deploy.backends.cpu_choice
+        import deploy.machine
+
+        facts = deploy.machine.machine_facts(cpuinfo=f"processor : 0\nflags : fpu {request.param}\n", versions={})
+        for module in (deploy.machine, deploy.backends.cpu_choice):
+            monkeypatch.setattr(module, "machine_facts", lambda **_: facts)
+        return bool(request.param == "avx2")
+
+    def test_quantize_names_the_way_out(self, workshop: Workshop, tmp_path: Path, saturates: bool) -> None:
+        given = ("quantize", workshop.model, "--calibration", workshop.cache, "--out")
+        told = succeed(*given, tmp_path / "plain.onnx").output
+        assert ("--reduce-range makes a graph exact in all" in told) is saturates
+        reduced = succeed(*given, tmp_path / "reduced.onnx", "--weights", "per-channel", "--reduce-range").output
+        assert "weights quantized (per-channel, reduced range)" in reduced
+        assert "--reduce-range makes" not in reduced
+
+    def test_bench_says_where_integers_run(self, workshop: Workshop, saturates: bool) -> None:
+        given = ("bench", workshop.int8, "--shapes", "1x16", "--seconds", 0.05, "--repeats", 1)
+        assert ("integers run on onnxruntime" in succeed(*given).output) is saturates
+        assert "integers run on onnxruntime" not in succeed(*given, "--backend", "onnxruntime").output
