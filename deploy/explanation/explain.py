@@ -6,7 +6,6 @@ the probe finds most harmful and for the search.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -31,6 +30,7 @@ from deploy.graphs.watched_graph import WatchedGraph
 from deploy.quantization.bits import Bits
 from deploy.quantization.site_selection import Place, exclude_sites, select_sites
 from deploy.quantization.stored_weights import WeightRanges
+from deploy.tasks.gate import Gate
 from deploy.tasks.task import Task
 
 
@@ -41,13 +41,20 @@ class ExplainSettings:
     evaluated: int = 8
     """Sites, most harmful first, for which the whole task is evaluated with only them in float."""
     max_drop: float | None = None
-    """Largest loss of the search, in the task's metric; None searches nothing."""
+    """Largest loss of the search, in the task's metric; without it and ``min_score`` nothing is searched."""
+    min_score: float | None = None
+    """Lowest score of the search, in its place."""
     largest: int = 32
     """Sites in float at most."""
     pool: int = 24
     """Candidates that are screened for every further float site."""
     threads: int | None = None
     """Of ONNX Runtime."""
+
+    @property
+    def gate(self) -> Gate:
+        """What the search has to reach."""
+        return Gate(max_drop=self.max_drop, min_score=self.min_score)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -93,8 +100,7 @@ def explain(
         ImportError: ONNX Runtime is not installed.
     """
     settings, progress = settings or ExplainSettings(), progress or ExplainProgress()
-    if settings.max_drop is not None and not (math.isfinite(settings.max_drop) and settings.max_drop >= 0):
-        raise ValueError(f"max_drop is {settings.max_drop}; expected a finite loss of at least 0, in {task.metric}")
+    settings.gate.check(task)
     float_model = read_outline(model_path)
     refuse_quantized(float_model, name=str(model_path))
     refuse_float16(float_model, name=str(model_path))
@@ -114,6 +120,7 @@ def explain(
     progress.tell(f"{task.name}: float")
     with literal_session(float_model, source=model_path, threads=settings.threads) as infer:
         rows_of_probe, batches, float_score = probe_feeds(task, infer, fixed_rows=WatchedGraph(model_path).fixed_rows)
+    settings.gate.check_baseline(float_score, task)
     progress.tell(f"{task.name}: all {len(sites)} sites in integers")
     quantized_score = trials.score()
     quantized = trials.quantized()
@@ -141,12 +148,13 @@ def explain(
             output_sqnr=decibels(probe.signal, everything),
             sites=rows,
             max_drop=settings.max_drop,
+            min_score=settings.min_score,
             steps=(),
             float_sites=None,
             float_sites_score=None,
         )
         result = replace(result, sites=_evaluated(trials, result, settings, progress))
-        if settings.max_drop is None:
+        if settings.gate.is_open:
             return result
         return _searched(trials, result, selection.sites, probe, settings=settings, progress=progress)
 
@@ -199,10 +207,8 @@ def _searched(
     settings: ExplainSettings,
     progress: ExplainProgress,
 ) -> Explanation:
-    max_drop = settings.max_drop
-    assert max_drop is not None
-    drop = result.drop(result.quantized_score)
-    if math.isfinite(drop) and drop <= max_drop:
+    gate = settings.gate
+    if gate.passes(result.quantized_score, result.drop(result.quantized_score)):
         return replace(result, float_sites=(), float_sites_score=result.quantized_score)
     policy = trials.choice.applied_to(trials.profile)
     known: dict[tuple[str, ...], float] = {
@@ -223,7 +229,7 @@ def _searched(
         [row.name for row in result.sites],
         noise=noise,
         evaluate=evaluate,
-        max_drop=max_drop,
+        gate=gate,
         largest=settings.largest,
         pool=settings.pool,
         tell=progress.tell,

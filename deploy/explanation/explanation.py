@@ -8,6 +8,7 @@ from typing import Any
 
 from deploy.data.example_draw import ExamplesUsed
 from deploy.graphs.site_choice import literal_pattern
+from deploy.tasks.gate import Gate, loss_against
 
 SCHEMA_VERSION = 1
 
@@ -88,14 +89,20 @@ class Explanation:
     steps: tuple[SearchStep, ...]
     """Of the search, in order; empty where none was asked for or needed."""
     float_sites: tuple[str, ...] | None
-    """The smallest set that was found to meet ``max_drop``; None where none was, or no search was asked for."""
+    """The smallest set that was found to meet ``max_drop`` or ``min_score``; None where none was, or no search was asked for."""
     float_sites_score: float | None
+    min_score: float | None = None
     evidence: str = "simulated"
     schema_version: int = SCHEMA_VERSION
 
+    @property
+    def gate(self) -> Gate:
+        """What the search had to reach."""
+        return Gate(max_drop=self.max_drop, min_score=self.min_score)
+
     def drop(self, score: float) -> float:
         """Loss of a score against the float model; positive is worse."""
-        return self.float_score - score if self.higher_is_better else score - self.float_score
+        return loss_against(self.float_score, score, higher_is_better=self.higher_is_better)
 
     def to_dict(self) -> dict[str, Any]:
         """Plain values for JSON; an infinite ratio becomes a text."""
@@ -112,10 +119,14 @@ class Explanation:
         chosen = "" if self.examples is None else f", {self.examples.in_words()}"
         head = (
             f"# {len(self.float_sites)} of {len(self.sites)} sites of profile {self.profile} in float: {self.metric} "
-            f"{self.float_sites_score:.4f} on {self.data}{chosen} (float {self.float_score:.4f}, all in integers "
-            f"{self.quantized_score:.4f}), simulated\n"
+            f"{_score(self.float_sites_score)} on {self.data}{chosen} (float {_score(self.float_score)}, all in integers "
+            f"{_score(self.quantized_score)}), simulated\n"
         )
         return head + "".join(f"{literal_pattern(name)}\n" for name in self.float_sites)
+
+
+def _score(value: float | None) -> str:
+    return "exact" if value == math.inf else f"{value:.4f}"
 
 
 def _plain(value: Any) -> Any:

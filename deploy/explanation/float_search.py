@@ -7,11 +7,11 @@ every site is given back, the least important first, and stays in integers where
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from deploy.explanation.explanation import SearchStep
+from deploy.tasks.gate import Gate, loss_in_words
 
 Evaluate = Callable[[tuple[str, ...]], SearchStep]
 """Score with these sites in float."""
@@ -33,7 +33,7 @@ def search_float_sites(
     *,
     noise: Noise,
     evaluate: Evaluate,
-    max_drop: float,
+    gate: Gate,
     largest: int,
     pool: int,
     tell: Callable[[str], None],
@@ -44,7 +44,7 @@ def search_float_sites(
         candidates: sites, most harmful first.
         noise: screens a set, cheaply.
         evaluate: judges a set.
-        max_drop: the largest loss that passes.
+        gate: what passes.
         largest: sites in float at most.
         pool: how many of the best candidates are screened again for every further site.
         tell: told what is tried.
@@ -55,9 +55,8 @@ def search_float_sites(
         chosen = tuple(sorted(order, key=candidates.index))
         if chosen not in steps:
             steps[chosen] = evaluate(chosen)
-            tell(f"{len(chosen)} sites in float: lost {steps[chosen].drop:.4f}, {max_drop:.4f} allowed")
-        drop = steps[chosen].drop
-        return math.isfinite(drop) and drop <= max_drop
+            tell(f"{_sites(len(chosen))} in float: {_outcome(steps[chosen], gate)}, {gate.in_words()} passes")
+        return gate.passes(steps[chosen].score, steps[chosen].drop)
 
     order: list[str] = []
     failed, size = 0, 1
@@ -86,6 +85,14 @@ def search_float_sites(
         if passes(fewer):
             kept = fewer
     return SearchResult(steps=tuple(steps.values()), found=steps[tuple(sorted(kept, key=candidates.index))])
+
+
+def _sites(number: int) -> str:
+    return f"{number} site{'' if number == 1 else 's'}"
+
+
+def _outcome(step: SearchStep, gate: Gate) -> str:
+    return loss_in_words(step.drop) if gate.min_score is None else f"{step.score:.4f}"
 
 
 def _next_size(size: int) -> int:

@@ -14,6 +14,7 @@ from typing import Any, Literal
 import numpy as np
 
 from deploy.data.example_draw import ExamplesUsed
+from deploy.tasks.gate import Gate, loss_against, loss_in_words
 from deploy.tasks.task import Runnable, Task, TaskResult
 
 Evidence = Literal["measured", "simulated", "unverified"]
@@ -53,9 +54,9 @@ class CompareRow:
     """Index in ``scores`` of the artifact that will be served."""
     mean: float
     std: float
-    """Sample standard deviation over the subsets, 0 for a single one."""
+    """Sample standard deviation over the subsets, 0 for a single one and where a score is not finite."""
     drop: float
-    """Loss of the served artifact against the baseline, in the metric's unit; positive is worse."""
+    """Loss of the served artifact against the baseline, in the metric's unit; positive is worse, infinite where the baseline is exact."""
     passed: bool | None
     """None when no gate applied."""
     verdict: str
@@ -64,7 +65,9 @@ class CompareRow:
     """More figures of the served artifact."""
     evidence: Evidence = "measured"
     max_drop: float | None = None
-    """Largest loss that would have passed, None when no gate applied."""
+    """Largest loss that would have passed, None when that was not asked for."""
+    min_score: float | None = None
+    """Lowest score that would have passed, None when that was not asked for."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -81,6 +84,7 @@ class CompareReport:
     """What was evaluated on, in words."""
     examples: ExamplesUsed | None = None
     """Which examples of it."""
+    min_score: float | None = None
 
     @property
     def baseline(self) -> CompareRow:
@@ -97,8 +101,12 @@ class CompareReport:
         return replace(self, rows=self.rows + rows)
 
     def to_dict(self) -> dict[str, Any]:
-        """Plain values for JSON."""
-        return asdict(self) | {"passed": self.passed}
+        """Plain values for JSON; an infinite score becomes a text, and a loss against one null."""
+        rows = [
+            asdict(row) | {"scores": list(map(_plain, row.scores)), "mean": _plain(row.mean), "drop": _finite(row.drop)}
+            for row in self.rows
+        ]
+        return asdict(self) | {"rows": rows, "passed": self.passed}
 
 
 def compare(
@@ -107,6 +115,7 @@ def compare(
     task: Task,
     *,
     max_drop: float | None = None,
+    min_score: float | None = None,
     data: str = "",
     examples: ExamplesUsed | None = None,
     progress: Callable[[str], None] | None = None,
@@ -118,15 +127,16 @@ def compare(
         candidates: What is compared with it.
         task: Evaluates anything that maps feeds to outputs.
         max_drop: Largest loss of a gated candidate that still passes, in the metric's unit (for perplexity: the rise).
+        min_score: Instead of it the lowest score that passes.
         data: What the task evaluates on, in words.
         examples: Which examples of it.
         progress: Called with one line before each evaluation.
 
     Raises:
-        ValueError: ``max_drop`` is negative or not finite, or a contender has no artifact, or its served index is not one of them.
+        ValueError: a bound means nothing (:meth:`deploy.tasks.gate.Gate.check`), or a contender has no artifact, or its served index is not one of them.
     """
-    if max_drop is not None and not (math.isfinite(max_drop) and max_drop >= 0):
-        raise ValueError(f"max_drop is {max_drop}; expected a finite loss of at least 0, in {task.metric}")
+    gate = Gate(max_drop=max_drop, min_score=min_score)
+    gate.check(task)
     contenders = (replace(baseline, gated=False), *candidates)
     for contender in contenders:
         if not 0 <= contender.served < len(contender.artifacts):
@@ -135,6 +145,8 @@ def compare(
                 f" it has {len(contender.artifacts)}"
             )
     outcomes = [_evaluate(contender, task, progress=progress) for contender in contenders]
+    float_score = outcomes[0][0][baseline.served].score
+    gate.check_baseline(float_score, task)
     rows = tuple(
         compare_row(
             [result.score for result in results],
@@ -143,10 +155,11 @@ def compare(
             precision=contender.precision,
             profile=contender.profile,
             served=contender.served,
-            baseline=outcomes[0][0][baseline.served].score,
+            baseline=float_score,
             metric=task.metric,
             higher_is_better=task.higher_is_better,
             max_drop=max_drop if contender.gated else None,
+            min_score=min_score if contender.gated else None,
             details=results[contender.served].details,
             evidence=evidence,
         )
@@ -161,6 +174,7 @@ def compare(
         rows=rows,
         data=data,
         examples=examples,
+        min_score=min_score,
     )
 
 
@@ -175,14 +189,15 @@ def compare_row(
     metric: str,
     higher_is_better: bool,
     max_drop: float | None = None,
+    min_score: float | None = None,
     served: int = 0,
     details: dict[str, float] | None = None,
     evidence: Evidence = "measured",
 ) -> CompareRow:
     """One row from scores that exist already, such as simulated ones; arguments as the fields of :class:`CompareRow`."""
-    drop = baseline - scores[served] if higher_is_better else scores[served] - baseline
-    # A score that is no number (a collapsed model) must never pass a gate.
-    passed = None if max_drop is None else bool(math.isfinite(drop) and drop <= max_drop)
+    gate = Gate(max_drop=max_drop, min_score=min_score)
+    drop = loss_against(baseline, scores[served], higher_is_better=higher_is_better)
+    passed = None if gate.is_open else gate.passes(scores[served], drop)
     return CompareRow(
         arm=arm,
         backend=backend,
@@ -191,21 +206,33 @@ def compare_row(
         scores=tuple(float(score) for score in scores),
         served=served,
         mean=float(np.mean(scores)),
-        std=float(np.std(scores, ddof=1)) if len(scores) > 1 else 0.0,
+        std=float(np.std(scores, ddof=1)) if len(scores) > 1 and all(map(math.isfinite, scores)) else 0.0,
         drop=float(drop),
         passed=passed,
-        verdict=_verdict(drop, passed=passed, max_drop=max_drop, metric=metric),
+        verdict=_verdict(scores[served], drop, passed=passed, gate=gate, metric=metric),
         details=dict(details or {}),
         evidence=evidence,
         max_drop=max_drop,
+        min_score=min_score,
     )
 
 
-def _verdict(drop: float, *, passed: bool | None, max_drop: float | None, metric: str) -> str:
-    change = f"lost {drop:.4f} {metric}" if drop >= 0 else f"gained {-drop:.4f} {metric}"
+def _verdict(score: float, drop: float, *, passed: bool | None, gate: Gate, metric: str) -> str:
+    change = f"{loss_in_words(drop)} {metric}" if math.isfinite(drop) else f"{score:.2f} {metric}"
     if passed is None:
         return change
-    return f"{'passed' if passed else 'failed'}: {change}, {max_drop:.4f} allowed"
+    allowed = f"{gate.max_drop:.4f} allowed" if gate.max_drop is not None else f"{gate.min_score:g} required"
+    if gate.max_drop is None:
+        change = f"{score:.4f} {metric}"
+    return f"{'passed' if passed else 'failed'}: {change}, {allowed}"
+
+
+def _plain(score: float) -> float | str:
+    return score if math.isfinite(score) else str(score)
+
+
+def _finite(value: float) -> float | None:
+    return value if math.isfinite(value) else None
 
 
 def _evaluate(

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from math import inf
 
 import numpy as np
 
@@ -14,8 +15,6 @@ from deploy.tasks.task import Feeds, Infer, TaskResult
 
 RealParts = Callable[[str, np.ndarray, Feeds], list[np.ndarray]]
 """Pieces of one output, by its name, that count for these feeds."""
-_LARGEST_DB = 200.0
-"""Said of outputs that are equal."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True, eq=False)
@@ -36,7 +35,7 @@ class OutputsTask:
         return sum(len(next(iter(batch.values()))) for batch in self.batches)
 
     def evaluate(self, infer: Infer) -> TaskResult:
-        """``10 log10(sum r^2 / sum (r - x)^2)``, the lowest over the outputs; of the worst output also the relative error and the largest difference."""
+        """``10 log10(sum r^2 / sum (r - x)^2)``, the lowest over the outputs, infinite where all are equal; of the worst output also the relative error and the largest difference."""
         squares: dict[str, list[float]] = {}
         for batch, expected in zip(self.batches, self.reference, strict=True):
             found = infer(batch)
@@ -97,5 +96,5 @@ def _everything(_output: str, values: np.ndarray, _feeds: Feeds) -> list[np.ndar
 
 def _decibel(signal: float, noise: float) -> float:
     if noise == 0:
-        return _LARGEST_DB
-    return min(_LARGEST_DB, float(10 * np.log10(signal / noise))) if signal else -_LARGEST_DB
+        return inf
+    return float(10 * np.log10(signal / noise)) if signal else -inf

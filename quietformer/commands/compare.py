@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 
 from quietformer.commands.bench import BenchBackend
-from quietformer.commands.task_options import Limit, Seed, Task, TaskData, Window
+from quietformer.commands.task_options import Limit, MaxDrop, MinScore, Seed, Task, TaskData, Window, check_bounds
 
 
 def compare(
@@ -24,9 +24,8 @@ def compare(
     ],
     task: Task,
     data: TaskData,
-    max_drop: Annotated[
-        float | None, typer.Option("--max-drop", metavar="D", help="Largest loss that passes, in the task's metric.")
-    ] = None,
+    max_drop: MaxDrop = None,
+    min_score: MinScore = None,
     backend: Annotated[
         BenchBackend | None,
         typer.Option(
@@ -44,11 +43,13 @@ def compare(
 ) -> None:
     """Judge candidates against a float model.
 
-    Exits 1 when a candidate loses more than --max-drop.
+    Exits 1 when a candidate loses more than --max-drop, or scores less than --min-score.
 
     Example: quietformer compare --baseline model.onnx --candidate model.int8.onnx --task sts --data sts-dev.csv --max-drop 0.004
 
     Example: quietformer compare --baseline engines/float16 --candidate engines/int8 --backend tensorrt --task sts --data sts-dev.csv
+
+    Example: quietformer compare --baseline vit.onnx --candidate vit.int8.onnx --task outputs --data pixels.npz --min-score 30
     """
     import json
     from functools import partial
@@ -67,6 +68,7 @@ def compare(
     from quietformer.report.tables import accuracy_table
     from quietformer.terminal_table import terminal_table
 
+    check_bounds(task, max_drop=max_drop, min_score=min_score)
     runtime = backend.value if backend is not None else usual_cpu_backend(candidates)
     if backend is None and runtime == "onnxruntime":
         say(NO_DOT_PRODUCT)
@@ -103,6 +105,7 @@ def compare(
             ],
             opened,
             max_drop=max_drop,
+            min_score=min_score,
             data=data,
             examples=examples,
             progress=job.tell,
@@ -112,4 +115,9 @@ def compare(
         write_atomically(json_file, json.dumps(report.to_dict(), indent=1) + "\n")
     if not report.passed:
         failed = [row.arm for row in report.rows if row.passed is False]
-        raise GateFailedError(f"{', '.join(failed)} lost more {report.metric} than {max_drop}")
+        bound = (
+            f"has less {report.metric} than {min_score:g}"
+            if min_score is not None
+            else f"lost more {report.metric} than {max_drop}"
+        )
+        raise GateFailedError(f"{', '.join(failed)} {bound}")

@@ -26,7 +26,7 @@ from quietformer.commands.site_options import (
     listed_files,
     site_choice,
 )
-from quietformer.commands.task_options import Limit, Seed, Task, TaskData, Window
+from quietformer.commands.task_options import Limit, MaxDrop, MinScore, Seed, Task, TaskData, Window, check_bounds
 
 
 def explain(
@@ -43,10 +43,8 @@ def explain(
     bmms: Bmms = SwitchChoice.PROFILE,
     residual_adds: ResidualAdds = SwitchChoice.PROFILE,
     gate_path: GatePath = SwitchChoice.PROFILE,
-    max_drop: Annotated[
-        float | None,
-        typer.Option("--max-drop", metavar="D", help="Search the few sites to keep in float for a loss of at most D."),
-    ] = None,
+    max_drop: MaxDrop = None,
+    min_score: MinScore = None,
     out: Annotated[
         Path | None, typer.Option("--out", metavar="FILE", help="Write these sites for 'quantize --exclude FILE'.")
     ] = None,
@@ -65,8 +63,8 @@ def explain(
     """Find what integers do to each site, and which must stay float.
 
     Ranks all sites by what the outputs gain with only that one in float; scores are simulated. A list that was found on some of
-    the examples may lose more on all of them: 'quietformer compare' judges it. Exits 1 when no set within --largest loses at most
-    --max-drop.
+    the examples may lose more on all of them: 'quietformer compare' judges it. With --max-drop or --min-score the few sites to keep
+    in float are searched. Exits 1 when no set within --largest passes.
 
     Example: quietformer explain model.onnx --calibration calibration.json --profile paper --task sts --data sts-dev.csv --max-drop 0.004 --out float-sites.txt
     """
@@ -78,14 +76,17 @@ def explain(
     from deploy.explanation.explain import explain as find
     from deploy.files import refuse_existing, refuse_own_input, write_atomically
     from deploy.quantization.bits import Bits
+    from deploy.tasks.gate import Gate
     from quietformer.gate import GateFailedError
     from quietformer.graph_data.task_opening import open_task
     from quietformer.progress import progress
     from quietformer.report.explanation_page import explanation_to_html, headline, site_table
     from quietformer.terminal_table import terminal_table
 
-    if out is not None and max_drop is None:
-        raise ValueError("--out has no effect without --max-drop: no set of sites is searched")
+    check_bounds(task, max_drop=max_drop, min_score=min_score)
+    gate = Gate(max_drop=max_drop, min_score=min_score)
+    if out is not None and gate.is_open:
+        raise ValueError("--out has no effect without --max-drop or --min-score: no set of sites is searched")
     lists = listed_files(exclude, include)
     for file in filter(None, (out, json_file, html_file)):
         refuse_own_input(file, [model, calibration, data, *lists])
@@ -107,7 +108,9 @@ def explain(
             bits=Bits.parse(bits),
             data=data,
             examples=examples,
-            settings=ExplainSettings(evaluated=evaluate, max_drop=max_drop, largest=largest, threads=threads),
+            settings=ExplainSettings(
+                evaluated=evaluate, max_drop=max_drop, min_score=min_score, largest=largest, threads=threads
+            ),
             progress=ExplainProgress(tell=job.tell, advance=lambda done, total: job.advance(done, total, "sites")),
         )
     typer.echo(terminal_table(site_table(found)))
@@ -116,8 +119,9 @@ def explain(
         write_atomically(json_file, json.dumps(found.to_dict(), indent=1, allow_nan=False) + "\n")
     if html_file is not None:
         write_atomically(html_file, explanation_to_html(found, name=model.name))
-    if max_drop is not None and found.float_sites is None:
-        raise GateFailedError(f"no set of up to {largest} sites in float loses at most {max_drop} {found.metric}")
+    if not gate.is_open and found.float_sites is None:
+        bound = f"loses at most {max_drop}" if min_score is None else f"reaches {min_score:g}"
+        raise GateFailedError(f"no set of up to {largest} sites in float {bound} {found.metric}")
     if out is not None:
         if not found.float_sites:
             typer.echo(f"{out} is not written: nothing has to stay float")

@@ -27,16 +27,17 @@ def headline(found: Explanation) -> str:
         f"{metric} {score(found.float_score, metric=metric)} in float, {score(found.quantized_score, metric=metric)} with all "
         f"{len(found.sites)} sites of profile {found.profile} in integers ({found.evidence})."
     )
-    if found.max_drop is None:
+    if found.gate.is_open:
         return start
+    bound = found.gate.in_words()
     if found.float_sites is None:
-        return f"{start} No set of float sites that was tried loses at most {found.max_drop}."
+        return f"{start} No set of float sites that was tried passes ({bound})."
     if not found.float_sites:
-        return f"{start} That loses at most {found.max_drop}: nothing has to stay float."
+        return f"{start} That passes ({bound}): nothing has to stay float."
     assert found.float_sites_score is not None
     return (
         f"{start} {len(found.float_sites)} of {len(found.sites)} sites in float give "
-        f"{score(found.float_sites_score, metric=metric)} (allowed loss {found.max_drop}): {', '.join(found.float_sites)}."
+        f"{score(found.float_sites_score, metric=metric)} ({bound} passes): {', '.join(found.float_sites)}."
     )
 
 
@@ -103,6 +104,7 @@ def explanation_to_html(found: Explanation, *, name: str) -> str:
                     "graph_sha256": found.graph_sha256,
                     "task": found.task,
                     "max_drop": found.max_drop,
+                    "min_score": found.min_score,
                     "examples": None if found.examples is None else asdict(found.examples),
                     "probe": asdict(found.probe),
                 },
@@ -115,7 +117,8 @@ def explanation_to_html(found: Explanation, *, name: str) -> str:
 def _row(found: Explanation, site: ExplainedSite) -> tuple[str, ...]:
     without = NOTHING
     if site.score_without is not None:
-        gain = found.drop(found.quantized_score) - found.drop(site.score_without)
+        sign = 1 if found.higher_is_better else -1
+        gain = sign * (site.score_without - found.quantized_score)
         without = f"{score(site.score_without, metric=found.metric)} ({change(gain, metric=found.metric)})"
     return (
         site.name,
@@ -138,7 +141,7 @@ def _steps_table(found: Explanation) -> Table:
                 ", ".join(step.float_sites),
                 str(len(step.float_sites)),
                 score(step.score, metric=found.metric),
-                f"{step.drop:.4f}",
+                f"{step.drop:.4f}" if math.isfinite(step.drop) else NOTHING,
             )
             for step in found.steps
         ),

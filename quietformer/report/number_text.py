@@ -25,7 +25,9 @@ def tick(value: float) -> str:
 
 
 def score(value: float, *, metric: str) -> str:
-    """A task's score: correlations and accuracies with four decimals, perplexities with two."""
+    """A task's score: correlations and accuracies with four decimals, perplexities and decibels with two; ``exact`` where it is infinite."""
+    if value == math.inf:
+        return "exact"
     return f"{value:.{_decimals(metric)}f}".replace("-", MINUS)
 
 
@@ -64,4 +66,4 @@ def duration(seconds: float) -> str:
 
 
 def _decimals(metric: str) -> int:
-    return 2 if "perplexity" in metric else 4
+    return 2 if "perplexity" in metric or "dB" in metric else 4

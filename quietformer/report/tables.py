@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -51,7 +52,7 @@ def accuracy_table(comparison: CompareReport) -> Table:
             row.evidence,
             score_with_std(row.mean, row.std, len(row.scores), metric=metric),
             str(len(row.scores)),
-            change(-sign * row.drop, metric=metric) if index else NOTHING,
+            change(-sign * row.drop, metric=metric) if index and math.isfinite(row.drop) else NOTHING,
             row.verdict.split(":")[0] if row.passed is not None else NOTHING,
         )
         for index, row in enumerate(comparison.rows)

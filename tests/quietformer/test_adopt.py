@@ -17,7 +17,7 @@ from tests.deploy.encoder_graph import feeds
 from tests.deploy.foreign_encoder import foreign_encoder
 from tests.deploy.vit_graph import ENCODER, VitRecipe, vit
 from tests.deploy.word_tokenizer import write_tokenizer
-from tests.quietformer.test_commands import refuse, succeed
+from tests.quietformer.test_commands import invoke, refuse, succeed
 
 
 @pytest.fixture(scope="module")
@@ -44,10 +44,19 @@ def test_a_graph_of_arrays_goes_all_the_way(tmp_path: Path, arrays: Path) -> Non
     succeed("lint", int8)
     compared = ("compare", "--baseline", model, "--candidate", int8, "--task", "outputs", "--data", arrays)
     report = tmp_path / "report.json"
-    succeed(*compared, "--json", report, "--max-drop", 190)
-    scores = [row["mean"] for row in json.loads(report.read_text())["rows"]]
-    assert scores[0] == 200.0
+    succeed(*compared, "--json", report, "--min-score", 15)
+    written = json.loads(report.read_text())
+    scores = [row["mean"] for row in written["rows"]]
+    assert scores[0] == "inf"
     assert 15 < scores[1] < 60
+    assert [row["drop"] for row in written["rows"]] == [0.0, None]
+    assert (written["min_score"], written["max_drop"], written["passed"]) == (15, None, True)
+    failed = invoke(*compared, "--min-score", 60)
+    assert failed.exit_code == 1
+    assert "exact" in failed.stdout
+    assert "200" not in failed.stdout
+    assert "has less SQNR to float (dB) than 60" in failed.stderr
+    assert "give --min-score, the lowest SQNR in dB" in refuse(*compared, "--max-drop", 40)
     for data in ((), ("--data", arrays)):
         told = succeed("bench", model, int8, *data, "--shapes", "2x8", "--seconds", 0.05, "--repeats", 1).stdout
         assert "int8.onnx" in told
@@ -145,4 +154,9 @@ def test_a_graph_of_one_batch_size_is_judged_and_explained_in_whole_batches(tmp_
     explained = ("explain", model, "--calibration", cache, *judged, "--evaluate", 0, "--threads", 1)
     succeed(*explained, "--limit", 8, "--json", tmp_path / "found.json")
     assert [len(rows) for rows in json.loads((tmp_path / "found.json").read_text())["probe"]["rows"]] == [4, 4]
+    searched = (*explained, "--limit", 8, "--profile", "paper", "--largest", 40)
+    found = succeed(*searched, "--min-score", 25, "--out", tmp_path / "float.txt").stdout
+    assert "exact in float" in found
+    assert "nothing has to stay float" in found or "at least 25 passes" in found
+    assert "give --min-score" in refuse(*searched, "--max-drop", 1)
     assert "takes exactly 4 rows at once; give a multiple of 4" in refuse(*explained, "--limit", 6)

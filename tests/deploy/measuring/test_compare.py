@@ -1,4 +1,5 @@
 import json
+import math
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
 from typing import Any
@@ -141,3 +142,26 @@ def test_impossible_gates_and_contenders_are_refused() -> None:
         compare(_contender("float", 0.8), [], ScoreTask(), max_drop=float("inf"))
     with pytest.raises(ValueError, match="served artifact 2 of 'int8' on openvino does not exist; it has 1"):
         compare(_contender("float", 0.8), [_contender("int8", 0.8, served=2)], ScoreTask())
+
+
+def test_a_lowest_score_judges_where_the_baseline_is_exact() -> None:
+    exact, candidates = _contender("float", math.inf), [_contender("good", 41.0), _contender("bad", 38.5)]
+    report = compare(exact, candidates, ScoreTask(), min_score=40)
+    assert [row.passed for row in report.rows] == [None, True, False]
+    assert report.rows[2].verdict == "failed: 38.5000 Spearman, 40 required"
+    written = report.to_dict()
+    assert [row["mean"] for row in written["rows"]] == ["inf", 41.0, 38.5]
+    assert [row["drop"] for row in written["rows"]] == [0.0, None, None]
+    with pytest.raises(
+        ValueError, match="max_drop has no meaning for Spearman: the float model equals itself; give min_score"
+    ):
+        compare(exact, candidates, ScoreTask(), max_drop=40)
+    with pytest.raises(ValueError, match="not both"):
+        compare(exact, candidates, ScoreTask(), max_drop=40, min_score=4)
+    with pytest.raises(ValueError, match="less is better; give max_drop"):
+        compare(exact, candidates, ScoreTask(higher_is_better=False), min_score=4)
+    row = compare_row(
+        [math.nan], arm="a", backend="b", precision="W8A8", profile=None, metric="dB", baseline=math.inf,
+        higher_is_better=True, min_score=-1,
+    )  # fmt: skip
+    assert row.passed is False
