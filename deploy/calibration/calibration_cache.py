@@ -12,7 +12,8 @@ from importlib import metadata
 from pathlib import Path
 from typing import Any, Self
 
-from deploy.calibration.cache_file import cache_text, compact, read_cache
+from deploy.calibration.cache_file import cache_text, read_cache
+from deploy.calibration.difference import difference
 from deploy.calibration.method_choice import methods_by_tensor
 from deploy.calibration.ranges import KNOWN_RANGE, QuantParams, choose_range, parse_method, quant_params, range_warning
 from deploy.calibration.tensor_statistics import TensorStatistics
@@ -24,6 +25,8 @@ IMPORTED_METHOD = "imported"
 IMPORTED_KIND = "imported"
 """``kind`` of the data identity of such ranges: the file that they come from."""
 
+_NO_FIELDS = frozenset({"tensors", "source"})
+"""What the file keeps apart, and what it does not keep."""
 _TOOLS = ("numpy", "onnx", "onnxruntime", "tokenizers")
 
 
@@ -66,6 +69,8 @@ class CalibrationCache:
     """True when the data was random: every later artifact says so."""
     tool_versions: dict[str, str] = field(default_factory=tool_versions)
     """Versions of what computed the statistics."""
+    source: Path | None = field(default=None, compare=False)
+    """File that it was read from, for messages; not part of the content."""
 
     def range_of(self, tensor: str, *, bits: int = 8, symmetric: bool = True) -> QuantParams:
         """Scale and zero point of one tensor.
@@ -145,23 +150,33 @@ class CalibrationCache:
 
         Raises:
             FileNotFoundError: no such model.
-            ValueError: a mismatch; the message names the field and both values.
+            ValueError: a mismatch; the message names the cache, the field, both values in short, and what to do.
         """
         if model_path is not None:
-            _compare("model_sha256", self.model_sha256, calibrated_sha256(model_path, own=sha256))
+            own_graph = calibrated_sha256(model_path, own=sha256)
+            self._compare(f"another graph than {model_path}", "model_sha256", self.model_sha256, own_graph)
         if data is not None:
             own, other = self.data.get("indices"), data.get("indices")
             unused = {"indices"} if own is None or other is None else set()
             for key in sorted((set(self.data) | set(data)) - unused):
-                _compare(f"data.{key}", self.data.get(key), data.get(key))
+                self._compare("other data", f"data.{key}", self.data.get(key), data.get(key))
         if preprocessing is not None:
-            _compare("preprocessing", self.preprocessing, preprocessing)
+            self._compare("data prepared otherwise", "preprocessing", self.preprocessing, preprocessing)
         if method is not None:
-            _compare("method", self.method, method)
+            self._compare("this data with another method", "method", self.method, method)
         if parameters is not None:
-            _compare("parameters", self.parameters, parameters)
+            self._compare("this data with other parameters", "parameters", self.parameters, parameters)
         if missing := sorted(set(tensors) - set(self.tensors)):
             raise ValueError(f"calibration cache has no entry for tensor '{missing[0]}' ({len(missing)} missing)")
+
+    def _compare(self, what: str, name: str, own: Any, other: Any) -> None:
+        if own == other:
+            return
+        cache = "the calibration cache" if self.source is None else f"calibration cache {self.source}"
+        raise ValueError(
+            f"{cache} was made from {what}: {difference(name, own, other)}. "
+            "Run 'quietformer calibrate' again, or take it as it is with 'quietformer quantize --allow-stale-cache'"
+        )
 
     def merge(self, other: Self) -> Self:
         """The cache of both shards' data together.
@@ -172,11 +187,11 @@ class CalibrationCache:
         if IMPORTED_METHOD in (self.method, other.method):
             raise ValueError("imported ranges cannot be merged: nobody knows what data they saw")
         for entry in fields(self):
-            if entry.name not in {"data", "samples", "batches", "tensors"}:
-                _compare(entry.name, getattr(self, entry.name), getattr(other, entry.name), what="shards do not match")
+            if entry.name not in {"data", "samples", "batches", "tensors", "source"}:
+                _require_equal(entry.name, getattr(self, entry.name), getattr(other, entry.name))
         mine, theirs = ({k: v for k, v in cache.data.items() if k != "indices"} for cache in (self, other))
-        _compare("data", mine, theirs, what="shards do not match")
-        _compare("tensors", sorted(self.tensors), sorted(other.tensors), what="shards do not match")
+        _require_equal("data", mine, theirs)
+        _require_equal("tensors", sorted(self.tensors), sorted(other.tensors))
         indices = [*self.data.get("indices", ()), *other.data.get("indices", ())]
         if len(set(indices)) < len(indices):
             raise ValueError("shards overlap: both saw the same sample of the data")
@@ -185,6 +200,7 @@ class CalibrationCache:
             statistics.merge(other.tensors[name])
         return replace(
             self,
+            source=None,
             data=mine | ({"indices": sorted(indices)} if indices else {}),
             samples=self.samples + other.samples,
             batches=self.batches + other.batches,
@@ -202,7 +218,7 @@ class CalibrationCache:
 
     def to_json(self) -> str:
         """Content of the file."""
-        content = {entry.name: getattr(self, entry.name) for entry in fields(self) if entry.name != "tensors"}
+        content = {entry.name: getattr(self, entry.name) for entry in fields(self) if entry.name not in _NO_FIELDS}
         if not self.methods:
             del content["methods"]
         return cache_text(content, {name: statistics.to_dict() for name, statistics in self.tensors.items()})
@@ -215,22 +231,15 @@ class CalibrationCache:
             FileNotFoundError: no such file.
             ValueError: not a calibration cache, another schema version, or a damaged one.
         """
-        known = {entry.name for entry in fields(cls)}
-        content, rows = read_cache(path, required=known - {"methods", "tensors"}, optional={"methods"})
+        known = {entry.name for entry in fields(cls)} - _NO_FIELDS
+        content, rows = read_cache(path, required=known - {"methods"}, optional={"methods"})
         try:
             tensors = {name: TensorStatistics.from_dict(values) for name, values in rows.items()}
         except (ValueError, KeyError, TypeError, AttributeError) as error:
             raise ValueError(f"{path} is damaged: {type(error).__name__}: {error}; calibrate again") from error
-        return cls(**content, tensors=tensors)
+        return cls(**content, tensors=tensors, source=path)
 
 
-def _compare(
-    name: str, own: Any, other: Any, *, what: str = "the calibration cache was made from something else"
-) -> None:
+def _require_equal(name: str, own: Any, other: Any) -> None:
     if own != other:
-        raise ValueError(f"{what}: {name} is {_short(own)} there and {_short(other)} here")
-
-
-def _short(value: Any) -> str:
-    text = compact(value)
-    return text if len(text) <= 80 else f"{text[:77]}..."
+        raise ValueError(f"shards do not match: {difference(name, own, other)}")

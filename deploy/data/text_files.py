@@ -87,7 +87,7 @@ def refuse_evaluation_split(where: str, name: str) -> None:
     words = " ".join(sorted(split_words(name, EVALUATION_WORDS)))
     raise ValueError(
         f"{where} looks like an evaluation split ('{words}'); ranges and training must not see what is measured on. "
-        "Give training data, or allow the evaluation split explicitly"
+        "Give training data; names of files, folders and splits decide: rename it if nothing is measured on it"
     )
 
 

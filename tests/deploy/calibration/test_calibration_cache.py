@@ -105,10 +105,10 @@ def test_a_matching_cache_passes_its_check(model_path: Path) -> None:
     ("given", "message"),
     [
         ({"method": "minmax"}, 'method is "percentile" there and "minmax" here'),
-        ({"parameters": {"percentile": 99.9}}, "parameters is"),
+        ({"parameters": {"percentile": 99.9}}, r"parameters\.percentile is 99\.5 there and 99\.9 here"),
         ({"data": {"kind": "files", "files": [], "indices": [4, 1]}}, r"data\.files is"),
         ({"data": {"kind": "random"}}, r"data\.files is"),
-        ({"preprocessing": {"max_length": 16}}, "preprocessing is"),
+        ({"preprocessing": {"max_length": 16}}, r"preprocessing\.\w+ is"),
         ({"tensors": ["x", "y"]}, r"no entry for tensor 'y' \(1 missing\)"),
     ],
 )
@@ -125,6 +125,29 @@ def test_another_model_of_the_same_shapes_is_refused(model_path: Path) -> None:
     onnx.save(model, model_path)
     with pytest.raises(ValueError, match="model_sha256 is"):
         cache.check(model_path)
+    file = model_path.with_name("ranges.json")
+    cache.save(file)
+    with pytest.raises(ValueError, match="model_sha256 is") as raised:
+        CalibrationCache.load(file).check(model_path)
+    told = str(raised.value)
+    assert told.startswith(f"calibration cache {file} was made from another graph than {model_path}: model_sha256 is ")
+    assert cache.model_sha256 not in told
+    assert "Run 'quietformer calibrate' again" in told
+    assert "--allow-stale-cache" in told
+
+
+def test_other_data_is_told_by_the_names_of_its_files(model_path: Path) -> None:
+    def identity(name: str) -> dict[str, Any]:
+        return {"kind": "files", "files": [{"name": name, "sha256": name[0] * 64, "bytes": 7}]}
+
+    cache = replace(cache_of(model_path), data=identity("a.txt"))
+    expected = (
+        r"other data: data\.files is a\.txt \(sha256 aaaaaaaaaaaa…\) there and b\.txt \(sha256 bbbbbbbbbbbb…\) here"
+    )
+    with pytest.raises(ValueError, match=expected):
+        cache.check(model_path, data=identity("b.txt"))
+    with pytest.raises(ValueError, match=r"preprocessing\.max_length is .* there and 16 here"):
+        cache.check(model_path, preprocessing=cache.preprocessing | {"max_length": 16})
 
 
 @pytest.mark.parametrize(

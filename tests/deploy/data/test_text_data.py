@@ -84,7 +84,7 @@ def test_an_evaluation_split_is_refused_unless_it_is_allowed(tmp_path: Path, nam
 
 def test_a_folder_of_evaluation_files_only_is_refused(tmp_path: Path) -> None:
     (tmp_path / "dev.txt").write_text("A text.")
-    with pytest.raises(ValueError, match=r"dev\.txt looks like an evaluation split \('dev'\)"):
+    with pytest.raises(ValueError, match=r"dev\.txt looks like an evaluation split \('dev'\).* rename it"):
         read_texts(tmp_path)
 
 
