@@ -82,9 +82,16 @@ class _PlainJob:
     def __init__(self, title: str) -> None:
         self._title = title
         self._last = time.monotonic()
+        self._start: tuple[float, int] | None = None
+        """When steps were first counted, and how many were done then."""
 
     def advance(self, done: int, total: int, note: str = "") -> None:
-        self.tell(f"{done}/{total}" + (f", {note}" if note else ""))
+        now = time.monotonic()
+        if self._start is None or done <= self._start[1]:
+            self._start = now, done
+        began, first = self._start
+        left = f", about {(now - began) / (done - first) * (total - done):.0f} s left" if done > first else ""
+        self.tell(f"{done}/{total}" + (f", {note}" if note else "") + left)
 
     def tell(self, text: str) -> None:
         now = time.monotonic()

@@ -221,9 +221,11 @@ def _searched(
             score = trials.score(float_sites)
         return SearchStep(float_sites=float_sites, score=score, drop=result.drop(score))
 
+    def left_in_integers(float_sites: tuple[str, ...]) -> list[Switchable]:
+        return switchables(exclude_sites(all_sites, [literal_pattern(name) for name in float_sites], policy))
+
     def noise(float_sites: tuple[str, ...]) -> float:
-        rest = exclude_sites(all_sites, [literal_pattern(name) for name in float_sites], policy)
-        return probe.noise(_places(switchables(rest)))
+        return probe.noise(_places(left_in_integers(float_sites)))
 
     found = search_float_sites(
         [row.name for row in result.sites],
@@ -236,7 +238,16 @@ def _searched(
     )
     if found.found is None:
         return replace(result, steps=found.steps)
-    return replace(result, steps=found.steps, float_sites=found.found.float_sites, float_sites_score=found.found.score)
+    chosen = found.found.float_sites
+    integers = {site.name for site in left_in_integers(chosen)}
+    taken_along = tuple(row.name for row in result.sites if row.name not in integers and row.name not in chosen)
+    return replace(
+        result,
+        steps=found.steps,
+        float_sites=chosen,
+        float_sites_score=found.found.score,
+        taken_along=taken_along,
+    )
 
 
 def _places(sites: Sequence[Switchable]) -> Collection[Place]:

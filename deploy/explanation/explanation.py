@@ -92,6 +92,8 @@ class Explanation:
     """The smallest set that was found to meet ``max_drop`` or ``min_score``; None where none was, or no search was asked for."""
     float_sites_score: float | None
     min_score: float | None = None
+    taken_along: tuple[str, ...] = ()
+    """Further sites that excluding ``float_sites`` leaves in float: the other side of a layer that reads no integers then."""
     evidence: str = "simulated"
     schema_version: int = SCHEMA_VERSION
 

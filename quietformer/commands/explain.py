@@ -64,7 +64,8 @@ def explain(
 
     Ranks all sites by what the outputs gain with only that one in float; scores are simulated. A list that was found on some of
     the examples may lose more on all of them: 'quietformer compare' judges it. With --max-drop or --min-score the few sites to keep
-    in float are searched. Exits 1 when no set within --largest passes.
+    in float are searched. It costs two runs of up to 16 examples per site, and the whole task once for each of --evaluate sites and
+    for every step of the search: --limit, --evaluate and --largest make it shorter, --exclude leaves sites out. Exits 1 when no set within --largest passes.
 
     Example: quietformer explain model.onnx --calibration calibration.json --profile paper --task sts --data sts-dev.csv --max-drop 0.004 --out float-sites.txt
     """
@@ -115,6 +116,11 @@ def explain(
         )
     typer.echo(terminal_table(site_table(found)))
     typer.echo(headline(found))
+    if examples.used < examples.available:
+        typer.echo(
+            f"warning: found on {examples.in_words()}; on all of them more may be lost: judge it with 'quietformer compare'",
+            err=True,
+        )
     if json_file is not None:
         write_atomically(json_file, json.dumps(found.to_dict(), indent=1, allow_nan=False) + "\n")
     if html_file is not None:

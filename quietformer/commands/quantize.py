@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from functools import partial
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -31,12 +31,18 @@ from quietformer.commands.site_options import (
     site_choice,
 )
 
+if TYPE_CHECKING:
+    from deploy.graphs.site_choice import SiteChoice
+
 
 def quantize(
     model: Annotated[Path, typer.Argument(metavar="MODEL.onnx", help="Float graph, as exported.")],
     *,
     calibration: Calibration,
-    out: Annotated[Path, typer.Option("--out", metavar="MODEL.int8.onnx", help="The graph to write.")],
+    out: Annotated[
+        Path | None,
+        typer.Option("--out", metavar="MODEL.int8.onnx", help="The graph to write; only --list-sites goes without."),
+    ] = None,
     profile: ProfileToWrite = Profile.TENSORRT,
     weights: WeightRanges = Weights.MINMAX,
     bits: Widths = USUAL_WIDTHS,
@@ -68,7 +74,13 @@ def quantize(
             help="Another method for some tensors: kind:context=mse, 'x*=percentile:99.9', kind:probabilities=known-range.",
         ),
     ] = None,
-    list_sites: Annotated[bool, typer.Option("--list-sites", help="Print every site with its kind.")] = False,
+    list_sites: Annotated[
+        bool,
+        typer.Option(
+            "--list-sites",
+            help="Print every site that the graph has: integers, or float and why. Writes nothing without --out.",
+        ),
+    ] = False,
     data: Annotated[
         str | None, typer.Option("--data", metavar="PATH", help="Refuse ranges that come from other texts or images.")
     ] = None,
@@ -91,6 +103,8 @@ def quantize(
     Example: quietformer quantize model.onnx --calibration calibration.json --out model.int8.onnx --bmms auto --timed-on openvino
 
     Example: quietformer quantize model.onnx --calibration calibration.json --out model.int8.onnx --exclude 'kind:context' --bmms on
+
+    Example: quietformer quantize model.onnx --calibration calibration.json --list-sites
     """
     from deploy.calibration.calibration_cache import CalibrationCache
     from deploy.calibration.method_choice import parse_choices
@@ -104,6 +118,11 @@ def quantize(
     from quietformer.switch_timing import TimedOn, check_auto, decide_switches, usual_backend
 
     choice = site_choice(exclude=exclude, include=include, bmms=bmms, residual_adds=residual_adds, gate_path=gate_path)
+    if out is None:
+        if not list_sites:
+            raise ValueError("give --out with the graph to write, or --list-sites to see the sites alone")
+        _print_sites(model, profile.value, choice)
+        return
     if timed_on is not None and not choice.open_switches:
         raise ValueError(f"--timed-on {timed_on.value} has no effect: no switch is 'auto'")
     backend = timed_on.value if timed_on is not None else usual_backend(profile.value)
@@ -168,5 +187,17 @@ def quantize(
     for node, reason in summary.float_linears.items():
         typer.echo(f"  float: {node} ({reason})")
     if list_sites:
-        for name, kind in summary.sites.items():
-            typer.echo(f"  {kind}: {name}")
+        _print_sites(model, profile.value, choice)
+
+
+def _print_sites(model: Path, profile: str, choice: SiteChoice) -> None:
+    from deploy.graphs.graph_structure import read_outline, refuse_quantized
+    from deploy.graphs.profiles import profile_named
+    from deploy.quantization.site_listing import list_sites
+
+    outline = read_outline(model)
+    refuse_quantized(outline, name=str(model))
+    sites = list_sites(outline, profile_named(profile), choice)
+    for site in sites:
+        typer.echo(f"  {site.kind}: {site.name}: {'integers' if site.reason is None else f'float ({site.reason})'}")
+    typer.echo(f"{sum(site.reason is None for site in sites)} of {len(sites)} sites in integers, profile {profile}")

@@ -38,6 +38,7 @@ def headline(found: Explanation) -> str:
     return (
         f"{start} {len(found.float_sites)} of {len(found.sites)} sites in float give "
         f"{score(found.float_sites_score, metric=metric)} ({bound} passes): {', '.join(found.float_sites)}."
+        + (f" With them these lose their integers: {', '.join(found.taken_along)}." if found.taken_along else "")
     )
 
 
@@ -47,13 +48,15 @@ def site_table(found: Explanation, *, limit: int | None = _SHOWN) -> Table:
     left = f" {len(found.sites) - len(rows)} more sites do less." if len(rows) < len(found.sites) else ""
     return Table(
         header=(
-            "Site", "Kind", "Range", "Saturated", "To zero", "SQNR", "Outputs, alone", "Outputs, without", f"{found.metric} without",
+            "Site", "Kind", "Integers span", "Saturated", "To zero", "SQNR", "Outputs, alone", "Outputs, without", f"{found.metric} without",
         ),
         rows=tuple(_row(found, site) for site in rows),
         text_columns=2,
         caption=(
             "SQNR in dB: of the tensor; of the outputs with only this site in integers; and with only this site in float "
-            f"(all in integers: {_decibels(found.output_sqnr)} dB).{left}"
+            f"(all in integers: {_decibels(found.output_sqnr)} dB). Integers span: the least and the largest value they can stand for, no "
+            "narrower than the calibrated range. Saturated: share of values beyond it. To zero: share of values other than 0 that become "
+            f"0.{left}"
         ),
     )  # fmt: skip
 

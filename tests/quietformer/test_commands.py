@@ -111,7 +111,15 @@ def test_quantize_takes_patterns_kinds_switches_methods_and_widths(workshop: Wor
         "--exclude", "kind:context", "--exclude", "*layer.1*", "--method-of", "kind:probabilities=known-range", "--list-sites",
     )  # fmt: skip
     assert "probabilities: " in told.stdout
-    assert "context: " not in told.stdout
+    contexts = [line for line in told.stdout.splitlines() if line.startswith("  context: ")]
+    assert contexts
+    assert all("float (" in line for line in contexts)
+    assert any("float (excluded by the user)" in line for line in contexts)
+    listed = succeed("quantize", workshop.model, "--calibration", workshop.cache, "--list-sites").stdout
+    assert "residual_sum: " in listed
+    assert "float (profile tensorrt leaves it; --include takes it in)" in listed
+    assert "sites in integers, profile tensorrt" in listed
+    assert "give --out" in refuse("quantize", workshop.model, "--calibration", workshop.cache)
     assert "no findings" in succeed("lint", out).stdout
     paper = tmp_path / "paper.onnx"
     options = ("quantize", workshop.model, "--calibration", workshop.cache, "--out", paper, "--profile", "paper")

@@ -99,6 +99,7 @@ def test_exactly_the_planted_site_is_found_twice_in_a_row(
     found = _explained(tmp_path, profile, planted, max_drop=0.08, family=family)
     assert found.sites[0].name == planted
     assert found.float_sites == (planted,)
+    assert bool(found.taken_along) == (profile != "paper")  # the weight of the layer that reads it
     assert found.drop(found.quantized_score) > 0.08
     assert found.float_sites_score is not None
     assert found.drop(found.float_sites_score) <= 0.08

@@ -14,6 +14,7 @@ from deploy.graphs.profiles import PROFILES, profile_named
 from deploy.graphs.site_choice import SiteChoice, literal_pattern, names_match
 from deploy.quantization.lint import lint
 from deploy.quantization.quantize import quantize
+from deploy.quantization.site_listing import list_sites
 from deploy.quantization.site_selection import CHOICE_KEY, RecordedChoice, select_sites
 from tests.deploy.calibrated import calibrated, run_literally
 from tests.deploy.encoder_graph import EncoderRecipe, encoder, feeds
@@ -153,3 +154,15 @@ def test_a_choice_survives_its_plain_form() -> None:
 def test_the_literal_pattern_of_a_name_means_that_name_only(name: str) -> None:
     assert names_match(literal_pattern(name), (name,), "")
     assert not names_match(literal_pattern(name), (name + "x", "a_b", "whats", "onnx::MatMul_0"), "")
+
+
+def test_every_site_is_listed_with_what_stays_float_and_why() -> None:
+    model = encoder(EncoderRecipe(gate="linear"))
+    sites = {site.name: site for site in list_sites(model, PROFILES["tensorrt"], SiteChoice(exclude=("act_0",)))}
+    assert sites["act_0"].reason == "excluded by the user"
+    assert {site.reason for site in sites.values() if site.kind == "residual_sum"} == {
+        "profile tensorrt leaves it; --include takes it in"
+    }
+    everything = list_sites(model, PROFILES["paper"], SiteChoice())
+    assert sum(site.reason is None for site in everything) > sum(site.reason is None for site in sites.values())
+    assert {site.name for site in everything} == set(sites)
