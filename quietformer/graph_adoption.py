@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shutil
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -13,8 +12,9 @@ import onnx
 
 from deploy.data.encoding import INPUT_NAMES, TextEncoder
 from deploy.data.image_encoding import PIXEL_INPUT
-from deploy.files import refuse_existing, refuse_own_input
-from deploy.graphs.foreign_facts import foreign_facts
+from deploy.data.image_preprocessing import PREPROCESSOR_FILE, preprocessor_file, read_preprocessing
+from deploy.files import refuse_existing, refuse_own_input, write_atomically
+from deploy.graphs.foreign_facts import attention_layers, foreign_facts
 from deploy.graphs.foreign_graph import normalise
 from deploy.graphs.graph_info import METADATA_KEY, TOKENIZER_FILE, GraphInfo, Pooling, Task
 from deploy.graphs.graph_structure import check_onnx, load_graph
@@ -22,6 +22,7 @@ from deploy.graphs.graph_writing import checked_before_replacing
 from deploy.graphs.model_hash import model_sha256
 from deploy.graphs.watched_graph import Feeds, WatchedGraph
 from deploy.tasks.sentence_vectors import FEATURES
+from quietformer.rename_advice import rename_option, renamed_output, renamed_texts
 
 TextTask = Literal["feature-extraction", "fill-mask", "text-classification", "text-generation"]
 _IDS, _MASK, _TYPES = INPUT_NAMES
@@ -57,12 +58,12 @@ def adopt(
 
     Args:
         source: float32 ONNX graph of opset 13 to 23, external data included.
-        out: graph to write; the tokenizer goes beside it.
+        out: graph to write; tokenizer or preprocessing go beside it, by the names of their formats.
         tokenizer: ``tokenizer.json`` of a graph that reads texts.
         task: what the output of such a graph means.
         pooling: how its token features become one embedding.
         max_length: its positions, where the graph does not show them.
-        preprocessing: ``preprocessor_config.json`` of a graph that reads images. With neither, a graph reads arrays.
+        preprocessing: what ``preprocessor_config.json`` holds, of a graph that reads images. With neither, a graph reads arrays.
         rename: new names of inputs and outputs.
         force: replace ``out``.
         progress: told what is happening, one line at a time.
@@ -89,7 +90,8 @@ def adopt(
         facts |= _text_facts(model, tokenizer, task=task, pooling=pooling, max_length=max_length, name=str(source))
     else:
         _refuse_text_settings(task=task, pooling=pooling, max_length=max_length)
-        facts |= {"max_length": 0, "vocab_size": 0, "pad_token_id": 0, "num_layers": 0, "task": "arrays"}
+        layers = attention_layers(model)
+        facts |= {"max_length": 0, "vocab_size": 0, "pad_token_id": 0, "num_layers": layers, "task": "arrays"}
         if preprocessing is not None:
             facts |= _image_facts(model, preprocessing, name=str(source))
     info = GraphInfo(**facts)
@@ -104,7 +106,9 @@ def adopt(
                 "it may be random, or a bug: please report it"
             )
     if tokenizer is not None and not (beside := out.parent / TOKENIZER_FILE).exists():
-        shutil.copyfile(tokenizer, beside)
+        write_atomically(beside, tokenizer.read_bytes())
+    if preprocessing is not None and not (beside := out.parent / PREPROCESSOR_FILE).exists():
+        write_atomically(beside, preprocessor_file(read_preprocessing(preprocessing)))
     return Adoption(info=info, changes=changes, largest_difference=difference)
 
 
@@ -119,16 +123,22 @@ def _text_facts(
 ) -> dict[str, Any]:
     inputs = [value.name for value in model.graph.input]
     if odd := [entry for entry in inputs if entry not in INPUT_NAMES]:
+        way = renamed_texts(inputs) or rename_option(odd[0], "NEW")
         raise ValueError(
-            f"{name} has input '{odd[0]}', which texts do not give ({', '.join(INPUT_NAMES)}); rename it with --rename, or "
-            "leave --tokenizer out and give arrays"
+            f"{name} has input '{odd[0]}', which texts do not give ({', '.join(INPUT_NAMES)}); give {way}, or leave "
+            "--tokenizer out and give arrays"
         )
     if _IDS not in inputs or _MASK not in inputs:
-        raise ValueError(f"{name} takes {', '.join(inputs)}; a graph of texts takes {_IDS} and {_MASK}: see --rename")
+        raise ValueError(
+            f"{name} takes {', '.join(inputs)}; a graph of texts takes {_IDS} and {_MASK}: leave --tokenizer out and give arrays"
+        )
     outputs = [value.name for value in model.graph.output]
     wanted = FEATURES if task == "feature-extraction" else "logits"
     if wanted not in outputs:
-        raise ValueError(f"{name} gives {', '.join(outputs)}; task '{task}' reads '{wanted}': see --rename and --task")
+        way = renamed_output(model.graph, wanted, rank=2 if task == "text-classification" else 3)
+        raise ValueError(
+            f"{name} gives {', '.join(outputs)}; task '{task}' reads '{wanted}': give {way}, or another --task"
+        )
     if pooling is not None and task != "feature-extraction":
         raise ValueError(f"pooling has no effect on task '{task}'")
     found = foreign_facts(model, ids_name=_IDS, types_name=_TYPES)
@@ -162,14 +172,14 @@ def _refuse_text_settings(*, task: str, pooling: Pooling | None, max_length: int
 
 
 def _image_facts(model: onnx.ModelProto, preprocessing: Path, *, name: str) -> dict[str, Any]:
-    from deploy.data.image_preprocessing import read_image_encoder  # noqa: PLC0415 - needs Pillow
-
-    if preprocessing.name != "preprocessor_config.json":
-        raise ValueError(f"{preprocessing} is not called preprocessor_config.json, as its format is")
-    encoder = read_image_encoder(preprocessing.parent)
+    encoder = read_preprocessing(preprocessing)
     inputs = [value.name for value in model.graph.input]
     if inputs != [PIXEL_INPUT]:
-        raise ValueError(f"{name} takes {', '.join(inputs)}; images give {PIXEL_INPUT} alone: see --rename")
+        way = f"give {rename_option(inputs[0], PIXEL_INPUT)}"
+        raise ValueError(
+            f"{name} takes {', '.join(inputs)}; images give {PIXEL_INPUT} alone: "
+            f"{way if len(inputs) == 1 else 'leave --preprocessing out and give arrays'}"
+        )
     sizes = [dim.dim_value for dim in model.graph.input[0].type.tensor_type.shape.dim][1:]
     if sizes != [3, *encoder.size]:
         raise ValueError(f"{name} takes images of {sizes}; {preprocessing} makes {[3, *encoder.size]}")

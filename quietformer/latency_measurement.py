@@ -7,10 +7,15 @@ from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+from deploy.backends.artifact import input_shapes
+from deploy.backends.artifact_facts import is_engine
+from deploy.backends.base import check_shapes
 from deploy.backends.cuda_devices import cuda_devices
 from deploy.backends.engine_inspection import EngineInspection
+from deploy.backends.engine_report import EngineReport
 from deploy.backends.opening import ENGINE_BACKENDS, open_backend, require_devices
 from deploy.backends.tensorrt_gpu import TensorRtBackend
+from deploy.graphs.graph_structure import read_outline
 from deploy.measuring.bench import Candidate, bench
 from deploy.measuring.bench_report import BenchReport
 from deploy.measuring.engine_bench import Device, EngineCandidate, bench_engines
@@ -84,6 +89,29 @@ def measure_latency(
                 report = bench(candidates, feeds, repeats=repeats, seconds=seconds, progress=job.tell)
             reports.append(_with_clocks(report if gpu is None else replace(report, gpu=gpu.facts()), watch))
     return reports
+
+
+def refuse_other_inputs(artifacts: Sequence[Path], batches: Sequence[Feeds]) -> None:
+    """Guard a measurement from artifacts that cannot take its inputs, before any is opened.
+
+    Raises:
+        FileNotFoundError: an artifact is missing.
+        ValueError: names the first one whose inputs have other names or, of a graph, other sizes.
+    """
+    for artifact in artifacts:
+        shapes = None if is_engine(artifact) else input_shapes(read_outline(artifact))
+        names = EngineReport.load(artifact).inputs if shapes is None else shapes
+        for feeds in batches:
+            if set(feeds) != set(names):
+                raise ValueError(
+                    f"{artifact} takes {', '.join(names)}, and {artifacts[0]} takes {', '.join(feeds)}; "
+                    "what is measured side by side must take the same inputs"
+                )
+            if shapes is not None:
+                try:
+                    check_shapes(feeds, shapes)
+                except ValueError as error:
+                    raise ValueError(f"{artifact}: {error}") from error
 
 
 def _measure_engines(

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import math
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any, cast
 
@@ -32,6 +33,8 @@ _COMMON_DEFAULTS: dict[str, Any] = {
     "image_mean": [0.5] * 3,
     "image_std": [0.5] * 3,
 }
+_PROCESSOR_KEYS = {"image_processor_type", "feature_extractor_type", "size", "crop_size", "image_mean", "image_std"}
+"""A file with none of these is of another kind."""
 
 
 def read_image_encoder(folder: Path) -> ImageEncoder:
@@ -50,15 +53,42 @@ def read_image_encoder(folder: Path) -> ImageEncoder:
         values = _read_json(file)
         if name == MODEL_CONFIG_FILE and not isinstance(values.get("pretrained_cfg"), dict):
             continue
-        try:
-            return parse(values)
-        except (TypeError, ValueError, KeyError) as error:
-            reason = f"no '{error.args[0]}'" if isinstance(error, KeyError) else str(error)
-            raise ValueError(f"{file}: {reason}") from error
+        return _parsed(file, values, parse)
     raise FileNotFoundError(
         f"{folder} does not say how images are prepared; expected {PREPROCESSOR_FILE}, "
         f"or timm's 'pretrained_cfg' in {MODEL_CONFIG_FILE}"
     )
+
+
+def read_preprocessing(file: Path) -> ImageEncoder:
+    """Preprocessing that one file tells, whatever it is called; which notation it has is seen by its keys.
+
+    Raises:
+        FileNotFoundError: no such file.
+        IsADirectoryError: it is a folder.
+        ValueError: not such a file, or it asks for something that cannot be done here.
+    """
+    if file.is_dir():
+        raise IsADirectoryError(f"{file} is a folder; expected a file such as {PREPROCESSOR_FILE}")
+    if not file.exists():
+        raise FileNotFoundError(f"no file at {file}")
+    values = _read_json(file)
+    if isinstance(values.get("pretrained_cfg"), dict):
+        return _parsed(file, values, _from_timm)
+    if not _PROCESSOR_KEYS & set(values):
+        raise ValueError(
+            f"{file} does not say how images are prepared; expected the keys of {PREPROCESSOR_FILE} "
+            f"({', '.join(sorted(_PROCESSOR_KEYS))}), or timm's 'pretrained_cfg'"
+        )
+    return _parsed(file, values, _from_processor)
+
+
+def _parsed(file: Path, values: dict[str, Any], parse: Callable[[dict[str, Any]], ImageEncoder]) -> ImageEncoder:
+    try:
+        return parse(values)
+    except (TypeError, ValueError, KeyError) as error:
+        reason = f"no '{error.args[0]}'" if isinstance(error, KeyError) else str(error)
+        raise ValueError(f"{file}: {reason}") from error
 
 
 def preprocessor_file(encoder: ImageEncoder) -> str:

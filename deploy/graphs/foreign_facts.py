@@ -44,10 +44,18 @@ def foreign_facts(model: onnx.ModelProto, *, ids_name: str, types_name: str) -> 
             places.append(rows)
     ids = next(value for value in model.graph.input if value.name == ids_name)
     sizes = [dim.dim_value if dim.HasField("dim_value") else None for dim in ids.type.tensor_type.shape.dim]
-    whole = sum(node.op_type == "Attention" for node in index.nodes)
     return ForeignFacts(
         vocab_size=words,
         max_length=min(places, default=None),
         length=sizes[1] if len(sizes) == 2 else None,
-        num_layers=len(find_attentions(index)) + whole,
+        num_layers=_attention_layers(index),
     )
+
+
+def attention_layers(model: onnx.ModelProto) -> int:
+    """How many layers of attention are recognised in a graph, held as one operator or written out; 0 where none is."""
+    return _attention_layers(GraphIndex(model.graph))
+
+
+def _attention_layers(index: GraphIndex) -> int:
+    return len(find_attentions(index)) + sum(node.op_type == "Attention" for node in index.nodes)

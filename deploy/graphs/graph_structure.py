@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import mmap
 from collections.abc import Callable, Iterator
 from functools import partial
 from pathlib import Path
@@ -10,6 +11,12 @@ import onnx
 from onnx.external_data_helper import ExternalDataInfo, uses_external_data
 
 from deploy.graphs.graph_outline import outline
+from deploy.graphs.wire_format import EndsEarlyError, fields
+
+_HEAD_BYTES = 512
+_FIRST_PRINTABLE = 0x20
+_IR_VERSION_TAG = 0x08
+"""First byte of what writes ``ModelProto`` in the order of its fields, which is every writer of protobuf."""
 
 
 def read_structure(path: Path) -> onnx.ModelProto:
@@ -17,7 +24,8 @@ def read_structure(path: Path) -> onnx.ModelProto:
 
     Raises:
         FileNotFoundError: no such file.
-        ValueError: not an ONNX model.
+        IsADirectoryError: a folder.
+        ValueError: not an ONNX model; says whether it is empty, a text, cut off or of another kind.
     """
     return _read(path, partial(onnx.load, load_external_data=False))
 
@@ -37,15 +45,41 @@ def read_outline(path: Path) -> onnx.ModelProto:
 
 
 def _read(path: Path, read: Callable[[Path], onnx.ModelProto]) -> onnx.ModelProto:
+    if path.is_dir():
+        raise IsADirectoryError(f"{path} is a folder; expected an ONNX file")
     if not path.is_file():
         raise FileNotFoundError(f"no ONNX file at {path}")
     try:
-        model = read(path)
+        model = read(path) if path.stat().st_size else onnx.ModelProto()
     except Exception as error:  # protobuf raises its own private DecodeError type
-        raise ValueError(f"{path} is not an ONNX model: {type(error).__name__}") from error
+        raise ValueError(f"{path} {_why_unreadable(path, error)}") from error
     if not model.graph.node:
-        raise ValueError(f"{path} is not an ONNX model: it has no nodes")
+        what = "has no nodes" if path.stat().st_size else "is empty"
+        raise ValueError(f"{path} is not an ONNX model: it {what}")
     return model
+
+
+def _why_unreadable(path: Path, error: Exception) -> str:
+    """What ails a file that could not be read, as far as it can be told."""
+    with path.open("rb") as stream:
+        head = stream.read(_HEAD_BYTES)
+    if all(byte >= _FIRST_PRINTABLE or byte in b"\t\n\r\f" for byte in head):
+        return "is not an ONNX model: it is a text"
+    try:
+        with path.open("rb") as stream, mmap.mmap(stream.fileno(), 0, access=mmap.ACCESS_READ) as content:
+            for _ in fields(content, 0, len(content)):
+                pass
+    except EndsEarlyError:
+        if head[0] == _IR_VERSION_TAG:
+            return "is not an ONNX model: it is cut off, as by an interrupted copy or download"
+        return "is not an ONNX model: it is no protobuf message"
+    except ValueError:
+        return "is not an ONNX model: it is no protobuf message"
+    try:
+        outline(path)
+    except Exception:
+        return "is not an ONNX model: its protobuf message is damaged, or of another kind"
+    return f"cannot be read with its weights: {(str(error).splitlines() or [type(error).__name__])[0]}"
 
 
 def check_onnx(path: Path, *, name: str) -> None:

@@ -18,6 +18,10 @@ _FIXED = {1: 8, 5: 4}
 _VARINT_BYTES = 10
 
 
+class EndsEarlyError(ValueError):
+    """A message goes on behind the last byte."""
+
+
 @dataclass(frozen=True, slots=True)
 class Field:
     """One field of a message, by its places in the buffer."""
@@ -34,6 +38,7 @@ def fields(buffer: Buffer, start: int, stop: int) -> Iterator[Field]:
     """The fields of the message in ``buffer[start:stop]``, in order.
 
     Raises:
+        EndsEarlyError: these bytes are the start of a message, as far as they go.
         ValueError: these bytes are no message.
     """
     place = start
@@ -50,7 +55,7 @@ def fields(buffer: Buffer, start: int, stop: int) -> Iterator[Field]:
         else:
             raise ValueError(f"not a protobuf message: a field of type {kind} at byte {place}")
         if end > stop:
-            raise ValueError(f"not a whole protobuf message: a field at byte {place} ends behind it")
+            raise EndsEarlyError(f"not a whole protobuf message: a field at byte {place} ends behind it")
         yield Field(tag >> 3, place, content, end)
         place = end
 
@@ -68,6 +73,8 @@ def _varint(buffer: Buffer, start: int, stop: int) -> tuple[int, int]:
         value |= (byte & 0x7F) << 7 * (place - start)
         if byte < 0x80:
             return value, place + 1
+    if start + _VARINT_BYTES > stop:
+        raise EndsEarlyError(f"not a whole protobuf message: the number at byte {start} ends behind it")
     raise ValueError(f"not a protobuf message: no number at byte {start}")
 
 

@@ -43,7 +43,9 @@ def adopt(
     ] = None,
     preprocessing: Annotated[
         Path | None,
-        typer.Option("--preprocessing", metavar="FILE", help="preprocessor_config.json: the graph reads images."),
+        typer.Option(
+            "--preprocessing", metavar="FILE", help="What preprocessor_config.json holds: the graph reads images."
+        ),
     ] = None,
     rename: Annotated[
         list[str] | None,
@@ -80,9 +82,17 @@ def adopt(
             force=force,
             progress=job.tell,
         )
-    typer.echo(
-        f"{out}: reads {done.info.reads}, {done.info.num_layers or 'unknown'} attention layers; largest difference "
-        f"{done.largest_difference:.1e} of the largest output"
-    )
+    difference = done.largest_difference
+    same = "identical to the source's" if not difference else f"within {difference:.1e} of the largest of the source's"
+    typer.echo(f"{out}: reads {done.info.reads}; outputs {same} on a made-up batch")
+    layers = done.info.num_layers
+    if layers:
+        typer.echo(f"  {layers} attention layer{'s' * (layers > 1)} recognised")
+    else:
+        typer.echo(
+            "  attention not recognised: its products stay float in every profile, linear layers become integers"
+        )
     for what, count in done.changes.items():
         typer.echo(f"  {count} {what}")
+    data = {"tokens": "texts.txt", "pixels": "IMAGES", "arrays": "X.npz"}[done.info.reads]
+    typer.echo(f"next: quietformer calibrate {out} --data {data} --out {out.with_name('calibration.json')}")

@@ -50,7 +50,7 @@ def bench(
 ) -> None:
     """Measure latency of candidates in turns.
 
-    The same inputs for all, without padding: a table, then one line of JSON. Engines are timed by their GPU, per request
+    The same inputs for all, which must take them, without padding: a table, then one line of JSON. Engines are timed by their GPU, per request
     and back to back, with and without a CUDA graph.
 
     Example: quietformer bench model.onnx model.int8.onnx --backend openvino --backend onnxruntime --shapes 1x128
@@ -63,7 +63,7 @@ def bench(
     from deploy.backends.opening import require_devices
     from deploy.files import refuse_existing, refuse_own_input, write_atomically
     from quietformer.graph_data.graph_inputs import graph_inputs
-    from quietformer.latency_measurement import Measured, measure_latency
+    from quietformer.latency_measurement import Measured, measure_latency, refuse_other_inputs
     from quietformer.progress import progress, say
     from quietformer.report.latency_tables import latency_table
     from quietformer.terminal_table import terminal_table
@@ -79,6 +79,7 @@ def bench(
     same_name = len({artifact.name for artifact in artifacts}) < len(artifacts)
     inputs = graph_inputs(artifacts[0])
     batches = [inputs.full_batch(data, shape) for shape in shapes or [inputs.usual_shape]]
+    refuse_other_inputs(artifacts, batches)
     parts = [
         Measured(name=f"{artifact if same_name else artifact.name}, {name}", backend=name, artifact=artifact)
         for name in names

@@ -2,21 +2,10 @@
 
 from __future__ import annotations
 
-from enum import StrEnum
 from pathlib import Path
 from typing import Annotated
 
 import typer
-
-
-class Method(StrEnum):
-    """How a range is chosen from what was seen; ``deploy.calibration.ranges`` has the formulas."""
-
-    RUNNING_MINMAX = "running-minmax"
-    MINMAX = "minmax"
-    PERCENTILE = "percentile"
-    MSE = "mse"
-    ENTROPY = "entropy"
 
 
 def calibrate(
@@ -44,13 +33,20 @@ def calibrate(
         bool,
         typer.Option("--random", help="Random ids or noise instead: marks every later artifact as not for accuracy."),
     ] = False,
-    method: Annotated[Method, typer.Option("--method", help="How ranges are chosen.")] = Method.RUNNING_MINMAX,
+    method: Annotated[
+        str,
+        typer.Option(
+            "--method",
+            metavar="METHOD[:VALUE]",
+            help="How ranges are chosen: running-minmax[:momentum], minmax, percentile[:percent], mse or entropy.",
+        ),
+    ] = "running-minmax",
     method_of: Annotated[
         list[str] | None,
         typer.Option(
             "--method-of",
             metavar="PATTERN=METHOD",
-            help="Another method for some tensors: kind:context=mse. Repeatable.",
+            help="Another method for some tensors: kind:context=percentile:99.9. Repeatable.",
         ),
     ] = None,
     batches: Annotated[int, typer.Option("--batches", min=1, help="Batches to run.")] = 16,
@@ -71,6 +67,7 @@ def calibrate(
     Example: quietformer calibrate model.onnx --import trt.cache --out calibration.json
     """
     from deploy.calibration.method_choice import parse_choices
+    from deploy.calibration.ranges import KNOWN_RANGE, parse_method
     from deploy.files import refuse_existing, refuse_own_input
     from quietformer.graph_data.calibration import (
         CalibrationPlan,
@@ -80,16 +77,27 @@ def calibrate(
     )
     from quietformer.progress import progress
 
-    if [random, data is not None, foreign is not None].count(True) != 1:
-        raise ValueError("give either --data with texts or images, --import with another tool's ranges, or --random")
+    sources = {"--data": data is not None, "--import": foreign is not None, "--random": random}
+    if len(given := [option for option, is_given in sources.items() if is_given]) > 1:
+        raise ValueError(
+            f"{' and '.join(given)} exclude each other: each says where ranges come from; give one of them"
+        )
+    if not given:
+        raise ValueError(
+            "nothing says where ranges come from: give --data with texts or images, --import with another tool's ranges, or --random"
+        )
     refuse_own_input(out, [model, data, foreign])
     refuse_existing(out, force=force)
     if foreign is not None:
         _refuse_settings_of_a_run(context)
         _take_over(foreign, model, out, force=force)
         return
+    name, parameters = parse_method(method)
+    if name == KNOWN_RANGE:
+        raise ValueError(f"method '{name}' is for single tensors: --method-of PATTERN={name}")
     plan = CalibrationPlan(
-        method=method.value,
+        method=name,
+        parameters=parameters,
         batches=batches,
         batch_size=batch_size,
         length=length,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from enum import StrEnum
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -9,7 +10,6 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from quietformer.commands.bench import BenchBackend
-from quietformer.commands.calibrate import Method
 from quietformer.commands.quantization_options import (
     USUAL_WIDTHS,
     Calibration,
@@ -33,6 +33,16 @@ from quietformer.commands.site_options import (
 
 if TYPE_CHECKING:
     from deploy.graphs.site_choice import SiteChoice
+
+
+class Method(StrEnum):
+    """How ranges were chosen; ``deploy.calibration.ranges`` has the formulas."""
+
+    RUNNING_MINMAX = "running-minmax"
+    MINMAX = "minmax"
+    PERCENTILE = "percentile"
+    MSE = "mse"
+    ENTROPY = "entropy"
 
 
 def quantize(

@@ -23,6 +23,8 @@ class CalibrationPlan:
     method: str
     batches: int
     batch_size: int
+    parameters: dict[str, float] = field(default_factory=dict)
+    """Of the method, where they differ from its defaults."""
     methods: Mapping[str, str] = field(default_factory=dict)
     """Other methods for single tensors, by pattern."""
     length: int | None = None
@@ -52,6 +54,7 @@ def calibrate_on_data(
         graph,
         batches,
         method=plan.method,
+        parameters=plan.parameters,
         methods=plan.methods,
         data=inputs.data_identity(data, column=column) | {"indices": indices},
         seed=seed,
@@ -82,7 +85,14 @@ def calibrate_on_set(graph: Path, arrays: Path, plan: CalibrationPlan, *, job: J
     """
     batches, identity = load_set(arrays, batch_size=plan.batch_size)
     return calibrate(
-        graph, batches, method=plan.method, methods=plan.methods, data=identity, seed=0, progress=_advance(job)
+        graph,
+        batches,
+        method=plan.method,
+        parameters=plan.parameters,
+        methods=plan.methods,
+        data=identity,
+        seed=0,
+        progress=_advance(job),
     )
 
 
@@ -98,6 +108,7 @@ def calibrate_on_random(graph: Path, plan: CalibrationPlan, *, seed: int, job: J
         graph,
         inputs.random_batches(batches=plan.batches, batch_size=plan.batch_size, seed=seed),
         method=plan.method,
+        parameters=plan.parameters,
         methods=plan.methods,
         data={"kind": RANDOM_KIND},
         seed=seed,

@@ -10,6 +10,7 @@ import onnx
 import pytest
 from onnx.external_data_helper import convert_model_to_external_data
 
+from deploy.data.image_preprocessing import preprocessor_file, read_image_encoder, read_preprocessing
 from deploy.graphs import graph_writing
 from deploy.graphs.graph_info import read_info
 from deploy.graphs.graph_structure import external_files, read_structure
@@ -35,7 +36,9 @@ def test_a_graph_of_arrays_goes_all_the_way(tmp_path: Path, arrays: Path) -> Non
     onnx.save(foreign_encoder(14, constants="nodes"), foreign)
     assert "'quietformer adopt'" in refuse("bench", foreign)
     told = succeed("adopt", foreign, "--out", model).stdout
-    assert "reads arrays" in told
+    assert "reads arrays; outputs within" in told or "reads arrays; outputs identical" in told
+    assert "1 attention layer recognised" in told
+    assert f"next: quietformer calibrate {model} --data X.npz" in told
     assert "constants folded" in told
     told = succeed("calibrate", model, "--data", arrays, "--out", cache, "--batch-size", 4).stdout
     assert "from 16 rows" in told
@@ -72,7 +75,8 @@ def test_a_graph_with_a_tokenizer_reads_texts(tmp_path: Path) -> None:
     tokenizer = write_tokenizer(tmp_path / "tokenizer.json")
     model.parent.mkdir()
     arguments = ("adopt", foreign, "--out", model, "--tokenizer", tokenizer, "--pooling", "mean")
-    assert "task 'feature-extraction' reads 'last_hidden_state'" in refuse(*arguments)
+    told = refuse(*arguments)
+    assert "task 'feature-extraction' reads 'last_hidden_state': give --rename hidden=last_hidden_state" in told
     succeed(*arguments, "--rename", "hidden=last_hidden_state")
     info = read_info(model)
     assert (info.reads, info.vocab_size, info.max_length, info.num_layers, info.pooling) == (
@@ -84,9 +88,10 @@ def test_a_graph_with_a_tokenizer_reads_texts(tmp_path: Path) -> None:
     )
     assert (model.parent / "tokenizer.json").read_bytes() == tokenizer.read_bytes()
     renamed = ("--rename", "hidden=last_hidden_state", "--force")
-    assert "has input 'mask', which texts do not give" in refuse(
-        *arguments, *renamed, "--rename", "attention_mask=mask"
-    )
+    odd = ("--rename", "attention_mask=mask", "--rename", "input_ids=tokens")
+    told = refuse(*arguments, *renamed, *odd)
+    assert "has input 'tokens', which texts do not give" in told
+    assert "give --rename tokens=input_ids --rename mask=attention_mask" in told
     assert "is not OLD=NEW" in refuse(*arguments, "--rename", "hidden", "--force")
     assert "exists; pass --force" in refuse(*arguments)
     assert "is a graph of quietformer already" in refuse("adopt", model, "--out", tmp_path / "again.onnx")
@@ -95,18 +100,62 @@ def test_a_graph_with_a_tokenizer_reads_texts(tmp_path: Path) -> None:
     )
 
 
-def test_a_graph_with_preprocessing_reads_images(tmp_path: Path) -> None:
-    from deploy.data.image_preprocessing import preprocessor_file
-
+def foreign_vit(path: Path) -> onnx.ModelProto:
     graph = vit(VitRecipe())
     del graph.metadata_props[:]
-    foreign, model = tmp_path / "vit.onnx", tmp_path / "model.onnx"
-    onnx.save(graph, foreign)
-    (tmp_path / "preprocessor_config.json").write_text(preprocessor_file(ENCODER))
-    succeed("adopt", foreign, "--out", model, "--preprocessing", tmp_path / "preprocessor_config.json")
+    onnx.save(graph, path)
+    return graph
+
+
+@pytest.mark.parametrize("name", ["preprocessor_config.json", "pp.json"])
+def test_a_graph_with_preprocessing_reads_images_whatever_the_file_is_called(tmp_path: Path, name: str) -> None:
+    foreign, model, file = tmp_path / "vit.onnx", tmp_path / "made" / "model.onnx", tmp_path / name
+    foreign_vit(foreign)
+    file.write_text(preprocessor_file(ENCODER))
+    told = succeed("adopt", foreign, "--out", model, "--preprocessing", file).stdout
+    assert "outputs identical to the source's" in told
+    assert "2 attention layers recognised" in told
     info = read_info(model)
-    assert info.reads == "pixels"
+    assert (info.reads, info.num_layers) == ("pixels", 2)
     assert info.image == json.loads(json.dumps(ENCODER.identity()))
+    assert (model.parent / "preprocessor_config.json").read_bytes() == file.read_bytes()
+
+
+def test_timm_s_notation_is_read_under_any_name_too(tmp_path: Path) -> None:
+    foreign, file = tmp_path / "vit.onnx", tmp_path / "pp.json"
+    foreign_vit(foreign)
+    file.write_text(json.dumps({"pretrained_cfg": {"input_size": [3, 16, 16]}}))
+    succeed("adopt", foreign, "--out", tmp_path / "made" / "model.onnx", "--preprocessing", file)
+    beside = tmp_path / "made" / "preprocessor_config.json"
+    assert read_preprocessing(beside) == read_preprocessing(file)
+    assert read_image_encoder(beside.parent) == read_preprocessing(file)
+
+
+def test_preprocessing_that_is_none_is_refused_with_what_is_expected(tmp_path: Path) -> None:
+    foreign, file = tmp_path / "vit.onnx", tmp_path / "pp.json"
+    graph = foreign_vit(foreign)
+    arguments = ("adopt", foreign, "--out", tmp_path / "model.onnx", "--preprocessing")
+    file.write_text('{"model_type": "vit", "image_size": 16}')
+    assert "pp.json does not say how images are prepared; expected the keys of" in refuse(*arguments, file)
+    file.write_text("pp")
+    assert "pp.json is not JSON" in refuse(*arguments, file)
+    assert "is a folder; expected a file" in refuse(*arguments, tmp_path)
+    assert "no file at " in refuse(*arguments, tmp_path / "absent.json")
+    file.write_text(preprocessor_file(ENCODER))
+    told = refuse(*arguments, file, "--rename", f"{graph.graph.input[0].name}=input_image")
+    assert "images give pixel_values alone: give --rename input_image=pixel_values" in told
+
+
+def test_attention_that_is_not_recognised_is_told_as_what_it_means(tmp_path: Path) -> None:
+    graph = vit(VitRecipe())
+    del graph.metadata_props[:]
+    for node in graph.graph.node:
+        if node.op_type == "Softmax":
+            node.op_type = "LogSoftmax"
+    onnx.save(graph, tmp_path / "vit.onnx")
+    told = succeed("adopt", tmp_path / "vit.onnx", "--out", tmp_path / "model.onnx").stdout
+    assert "attention not recognised: its products stay float in every profile" in told
+    assert "largest difference" not in told
 
 
 def test_weights_beside_a_graph_are_read_and_written_beside_the_result(

@@ -9,12 +9,16 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 import numpy as np
+import onnx
 import pytest
 from safetensors.torch import load_file
 from typer.testing import CliRunner, Result
 
+from deploy.calibration.calibration_cache import CalibrationCache
 from deploy.graphs.graph_info import read_info
+from quietformer import latency_measurement
 from quietformer.cli import app
+from tests.deploy.vit_graph import VitRecipe, vit
 from tests.export.tiny_checkpoints import tiny_model, write_checkpoint, write_pooling
 from tests.quietformer.tiny_run import random_sentences, write_tiny_run
 
@@ -256,6 +260,26 @@ def test_bench_tells_graphs_of_one_name_apart(workshop: Workshop, tmp_path: Path
     assert names == [f"{workshop.model}, onnxruntime", f"{twin}, onnxruntime"]
 
 
+def test_bench_refuses_artifacts_of_other_inputs_before_it_opens_any(
+    workshop: Workshop, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def opened(*_: object, **__: object) -> None:
+        raise AssertionError("opened")
+
+    monkeypatch.setattr(latency_measurement, "open_backend", opened)
+    other = tmp_path / "vit.onnx"
+    onnx.save(vit(VitRecipe()), other)
+    told = refuse("bench", workshop.model, other, "--shapes", "1x16", "--backend", "onnxruntime")
+    assert f"{other} takes pixel_values, and {workshop.model} takes input_ids, attention_mask" in told
+    assert "must take the same inputs" in told
+    fixed = onnx.load(workshop.model)
+    for value in fixed.graph.input:
+        value.type.tensor_type.shape.dim[1].dim_value = 8
+    onnx.save(fixed, tmp_path / "fixed.onnx")
+    told = refuse("bench", workshop.model, tmp_path / "fixed.onnx", "--shapes", "1x16", "--backend", "onnxruntime")
+    assert "fixed.onnx: input 'input_ids' has shape (1, 16); expected (" in told
+
+
 @pytest.mark.parametrize("task", ["sts", "fidelity"])
 def test_compare_gives_a_verdict(workshop: Workshop, tmp_path: Path, task: str) -> None:
     data = workshop.pairs if task == "sts" else workshop.texts
@@ -308,14 +332,39 @@ def test_a_cache_goes_to_other_tools_and_comes_back(workshop: Workshop, tmp_path
     table = tmp_path / "tensorrt"
     message = refuse("calibrate", workshop.model, "--import", table, "--out", tmp_path / "x", "--method", "mse")
     assert "--method has no effect with --import" in message
-    assert "give either" in refuse("calibrate", workshop.model, "--import", table, "--random", "--out", tmp_path / "x")
+    given = {"--data": workshop.texts, "--import": table, "--random": None}
+    for left_out in given:
+        pair = {option: value for option, value in given.items() if option != left_out}
+        options = [part for option, value in pair.items() for part in (option, value) if part is not None]
+        told = refuse("calibrate", workshop.model, *options, "--out", tmp_path / "x")
+        assert f"{' and '.join(pair)} exclude each other" in told
+
+
+def test_a_method_takes_its_parameter_as_in_method_of(workshop: Workshop, tmp_path: Path) -> None:
+    options = ("calibrate", workshop.model, "--random", "--batches", 1, "--length", 16, "--force", "--out")
+    out = tmp_path / "c.json"
+    for text, name, parameters in (
+        ("percentile:99.9", "percentile", {"percentile": 99.9}),
+        ("percentile", "percentile", {"percentile": 99.99}),
+        ("running-minmax:0.5", "running-minmax", {"momentum": 0.5}),
+        ("mse", "mse", {}),
+    ):
+        succeed(*options, out, "--method", text)
+        cache = CalibrationCache.load(out)
+        assert (cache.method, cache.parameters) == (name, parameters)
+    assert "known are running-minmax" in refuse(*options, out, "--method", "best").replace("minmax, running", "running")
+    assert "expected above 50" in refuse(*options, out, "--method", "percentile:5")
+    assert "no effect with method 'mse'" in refuse(*options, out, "--method", "mse:5")
+    assert "--method-of PATTERN=known-range" in refuse(*options, out, "--method", "known-range")
 
 
 def test_random_ranges_mark_the_cache(workshop: Workshop, tmp_path: Path) -> None:
     out = tmp_path / "random.json"
     succeed("calibrate", workshop.model, "--random", "--out", out, "--batches", 1, "--length", 16)
     assert json.loads(out.read_text())["not_for_accuracy"] is True
-    assert "give either --data" in refuse("calibrate", workshop.model, "--out", tmp_path / "none.json")
+    assert "nothing says where ranges come from: give --data" in refuse(
+        "calibrate", workshop.model, "--out", tmp_path / "none.json"
+    )
 
 
 @pytest.mark.usefixtures("untouched")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib.util
+import re
 from pathlib import Path
 
 from train.checkpoints.checkpoint_files import (
@@ -15,11 +16,13 @@ from train.checkpoints.checkpoint_files import (
 )
 
 PACKAGE_PREFIX = "package:"
+_DISTRIBUTION = r"[A-Za-z0-9][A-Za-z0-9._-]*[A-Za-z0-9]"
 
 
 def resolve_checkpoint(spec: str) -> Path:
     """What ``spec`` names: a path, or ``package:NAME`` for a checkpoint inside an installed Python package.
 
+    A distribution's name stands for the package that it is called after: ``a-b`` and ``a.b`` are ``a_b``.
     The package is not imported; its folder is searched for ``config.json`` beside safetensors weights, and for GGUF files.
 
     Returns:
@@ -33,9 +36,10 @@ def resolve_checkpoint(spec: str) -> Path:
     """
     if not spec.startswith(PACKAGE_PREFIX):
         return _folder_or_gguf(Path(spec))
-    name = spec.removeprefix(PACKAGE_PREFIX)
+    given = spec.removeprefix(PACKAGE_PREFIX)
+    name = re.sub(r"[-.]+", "_", given) if re.fullmatch(_DISTRIBUTION, given) else given
     if not name.isidentifier():
-        raise ValueError(f"'{name}' in '{spec}' is not the name of a Python package (letters, digits and underscores)")
+        raise ValueError(f"'{given}' in '{spec}' is not the name of a Python package (letters, digits, '_' and '-')")
     found = importlib.util.find_spec(name)
     if found is None or not found.submodule_search_locations:
         raise ImportError(

