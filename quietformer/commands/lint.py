@@ -17,13 +17,16 @@ def lint(
         Profile | None,
         typer.Option("--profile", help="Whose rules; by default the graph's own, of another tool's graph tensorrt's."),
     ] = None,
+    every_place: Annotated[
+        bool, typer.Option("--all", help="Show every place, not the first few of each cause.")
+    ] = False,
     json_file: Annotated[Path | None, typer.Option("--json", metavar="FILE", help="Write the findings.")] = None,
     html_file: Annotated[Path | None, typer.Option("--html", metavar="FILE", help="Write them as a page.")] = None,
     force: Annotated[bool, typer.Option("--force", help="Replace existing files.")] = False,
 ) -> None:
     """Check a quantized graph against its rules.
 
-    Says which node breaks which rule, and what to do. Exits 1 when there are findings.
+    Says which rule is broken how often, what to do and the first nodes; files have all. Exits 1 when there are findings.
 
     Example: quietformer lint model.int8.onnx --html lint.html
     """
@@ -35,6 +38,7 @@ def lint(
     from deploy.quantization.lint import own_profile
     from quietformer.gate import GateFailedError
     from quietformer.report.lint_page import lint_headline, lint_to_dict, lint_to_html
+    from quietformer.report.lint_text import lint_lines
 
     for file in filter(None, (json_file, html_file)):
         refuse_own_input(file, [model])
@@ -46,8 +50,8 @@ def lint(
     else:
         rules, why = Profile.TENSORRT.value, "as its metadata names none"
     findings = find(model, rules)
-    for finding in findings:
-        typer.echo(str(finding))
+    for line in lint_lines(findings, every_place=every_place):
+        typer.echo(line)
     if json_file is not None or html_file is not None:
         sha256 = model_sha256(model)
         if json_file is not None:

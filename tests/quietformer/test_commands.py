@@ -210,11 +210,15 @@ def test_lint_writes_its_findings_as_json_and_as_a_page(workshop: Workshop, tmp_
     assert clean["findings"] == []
     assert "No findings for profile tensorrt" in (tmp_path / "lint.html").read_text()
     assert "lint.json exists" in refuse("lint", workshop.int8, *files)
-    done = invoke("lint", workshop.int8, "--profile", "paper", *files, "--force")
+    done = invoke("lint", workshop.int8, "--profile", "paper", *files, "--force", "--all")
     assert done.exit_code == 1
     found = json.loads((tmp_path / "lint.json").read_text())
     assert found["graph_sha256"] == clean["graph_sha256"]
-    assert len(found["findings"]) == done.stdout.count("QF0")
+    assert all(f"{finding['node']} ({finding['tensor']}): " in done.stdout for finding in found["findings"])
+    short = invoke("lint", workshop.int8, "--profile", "paper")
+    assert short.exit_code == 1
+    assert len(short.stdout.splitlines()) <= 5 * len({(each["rule"], each["advice"]) for each in found["findings"]})
+    assert "more; --all, --json and --html list them" in short.stdout
     page = (tmp_path / "lint.html").read_text()
     for finding in found["findings"]:
         assert finding["rule"] in page

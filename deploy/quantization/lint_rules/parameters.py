@@ -13,6 +13,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 import numpy as np
+import onnx
 
 from deploy.quantization.lint_rules.finding import Finding, Rule, at
 from deploy.quantization.qdq_view import QdqView, is_activation_pair
@@ -21,9 +22,27 @@ LARGEST_SCALE = 1e4
 """A step this coarse comes from a mask or a non-finite value, never from an activation."""
 
 
+def _with_own_parameters(view: QdqView) -> Iterator[onnx.NodeProto]:
+    """Nodes of pairs and weights, without each DequantizeLinear that repeats its QuantizeLinear: what is wrong is said once."""
+    yield from view.quantizers()
+    for node in view.dequantizers():
+        source = view.index.producer(node.input[0]) if is_activation_pair(view.index, node) else None
+        if source is None or not _repeats(view, node, source):
+            yield node
+
+
+def _repeats(view: QdqView, node: onnx.NodeProto, source: onnx.NodeProto) -> bool:
+    if list(node.input[1:]) == list(source.input[1:]):
+        return True
+    return all(
+        mine is not None and other is not None and np.array_equal(mine, other)
+        for mine, other in zip(view.parameters(node), view.parameters(source), strict=True)
+    )
+
+
 def zero_points(view: QdqView) -> Iterator[Finding]:
     """QF001: TensorRT's parser takes symmetric integers only; weights are symmetric in every profile."""
-    for node in (*view.quantizers(), *view.dequantizers()):
+    for node in _with_own_parameters(view):
         _, zero_point = view.parameters(node)
         is_weight = node.op_type == "DequantizeLinear" and not is_activation_pair(view.index, node)
         if zero_point is not None and zero_point.any() and (is_weight or view.profile.symmetric):
@@ -38,7 +57,7 @@ def zero_points(view: QdqView) -> Iterator[Finding]:
 
 def scales(view: QdqView) -> Iterator[Finding]:
     """QF002: a scale that is 0, infinite or computed at run time is refused or destroys the tensor."""
-    for node in (*view.quantizers(), *view.dequantizers()):
+    for node in _with_own_parameters(view):
         scale, _ = view.parameters(node)
         if scale is None:
             problem = "scale is not a stored constant"

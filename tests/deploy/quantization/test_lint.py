@@ -177,3 +177,14 @@ def test_bad_input_is_refused(tmp_path: Path) -> None:
     onnx.save(encoder(), tmp_path / "m.onnx")
     with pytest.raises(ValueError, match="unknown profile 'trt'"):
         lint(tmp_path / "m.onnx", "trt")
+
+
+def test_what_both_nodes_of_a_pair_have_is_one_finding() -> None:
+    pair = "q = QuantizeLinear(x, s, z) d = DequantizeLinear(q, s, z)"
+    assert pair in FEED_FORWARD
+    for ours, theirs, nodes in (("z3", "z3", 1), ("z3", "z", 1), ("z", "z3", 1)):
+        text = FEED_FORWARD.replace(pair, f"q = QuantizeLinear(x, s, {ours}) d = DequantizeLinear(q, s, {theirs})")
+        found = [each for each in lint_model(from_text(text), PROFILES["tensorrt"]) if each.rule == "QF001"]
+        assert len(found) == nodes
+    text = FEED_FORWARD.replace(pair, "q = QuantizeLinear(x, nil, z) d = DequantizeLinear(q, vast, z)")
+    assert [each.rule for each in lint_model(from_text(text), PROFILES["tensorrt"])].count("QF002") == 2
