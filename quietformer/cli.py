@@ -121,6 +121,8 @@ for _module in (
 def main() -> None:
     """Entry point of the console script."""
     signal.signal(signal.SIGTERM, _leave_cleanly)
+    if hasattr(signal, "SIGHUP") and signal.getsignal(signal.SIGHUP) is signal.SIG_DFL:  # nohup ignores it
+        signal.signal(signal.SIGHUP, _leave_cleanly)
     app()
 
 

@@ -8,7 +8,6 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from deploy.backends.artifact import input_shapes
-from deploy.backends.artifact_facts import is_engine
 from deploy.backends.base import check_shapes
 from deploy.backends.cuda_devices import cuda_devices
 from deploy.backends.engine_inspection import EngineInspection
@@ -99,7 +98,7 @@ def refuse_other_inputs(artifacts: Sequence[Path], batches: Sequence[Feeds]) -> 
         ValueError: names the first one whose inputs have other names or, of a graph, other sizes.
     """
     for artifact in artifacts:
-        shapes = None if is_engine(artifact) else input_shapes(read_outline(artifact))
+        shapes = None if artifact.is_dir() else input_shapes(read_outline(artifact))
         names = EngineReport.load(artifact).inputs if shapes is None else shapes
         for feeds in batches:
             if set(feeds) != set(names):

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterable
 from pathlib import Path
 
-from deploy.backends.artifact_facts import is_engine
 from deploy.graphs.graph_structure import read_outline
 from deploy.machine import machine_facts
 
@@ -29,6 +28,6 @@ def usual_cpu_backend(artifacts: Iterable[Path]) -> str:
     """
     if not machine_facts(versions={}).saturates_in_16_bits:
         return "openvino"
-    graphs = (read_outline(path).graph for path in artifacts if not is_engine(path))
+    graphs = (read_outline(path).graph for path in artifacts if not path.is_dir())
     has_integers = any(node.op_type == "QuantizeLinear" for graph in graphs for node in graph.node)
     return "onnxruntime" if has_integers else "openvino"

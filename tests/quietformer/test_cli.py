@@ -96,15 +96,18 @@ def test_an_interrupted_command_exits_130(monkeypatch: pytest.MonkeyPatch) -> No
     assert told.stderr == "interrupted\n"
 
 
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
-def test_a_signal_ends_a_command_without_traceback(number: signal.Signals) -> None:
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
+def test_a_signal_ends_a_command_without_traceback_or_half_written_file(number: signal.Signals, tmp_path: Path) -> None:
     code = (
-        "import time, quietformer.doctor\n"
+        "import time, pathlib, quietformer.doctor\n"
+        "from deploy.files import atomic_folder, atomic_path\n"
         "from quietformer.cli import main\n"
         "import sys\n"
         "def wait():\n"
-        "    print('waiting', flush=True)\n"
-        "    time.sleep(60)\n"
+        f"    place = pathlib.Path({str(tmp_path)!r})\n"
+        "    with atomic_path(place / 'model.onnx'), atomic_folder(place / 'models'):\n"
+        "        print('waiting', len(list(place.iterdir())), flush=True)\n"
+        "        time.sleep(60)\n"
         "quietformer.doctor.examine_machine = wait\n"
         "sys.argv = ['quietformer', 'doctor']\n"
         "main()\n"
@@ -113,8 +116,9 @@ def test_a_signal_ends_a_command_without_traceback(number: signal.Signals) -> No
         [sys.executable, "-c", code], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
     ) as process:
         assert process.stdout is not None
-        assert process.stdout.readline() == "waiting\n"
+        assert process.stdout.readline() == "waiting 2\n"
         os.kill(process.pid, number)
         _, errors = process.communicate(timeout=20)
     assert process.returncode == 128 + number
+    assert not list(tmp_path.iterdir())
     assert "Traceback" not in errors

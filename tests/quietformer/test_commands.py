@@ -276,6 +276,10 @@ def test_bench_refuses_artifacts_of_other_inputs_before_it_opens_any(
     told = refuse("bench", workshop.model, other, "--shapes", "1x16", "--backend", "onnxruntime")
     assert f"{other} takes pixel_values, and {workshop.model} takes input_ids, attention_mask" in told
     assert "must take the same inputs" in told
+    for artifacts in ((tmp_path,), (workshop.model, tmp_path)):
+        told = refuse("bench", *artifacts, "--shapes", "1x16", "--backend", "onnxruntime")
+        assert str(tmp_path) in told
+        assert "engine.json" in told
     fixed = onnx.load(workshop.model)
     for value in fixed.graph.input:
         value.type.tensor_type.shape.dim[1].dim_value = 8
