@@ -69,7 +69,7 @@ def adopt(
         progress: told what is happening, one line at a time.
 
     Raises:
-        FileExistsError: ``out`` exists and ``force`` is not set.
+        FileExistsError: ``out`` exists, or another tokenizer or preprocessing beside it, and ``force`` is not set.
         FileNotFoundError: a file is missing.
         ValueError: the graph cannot be taken (the reason is named), or the rest does not fit it.
         ImportError: ONNX Runtime is not installed.
@@ -77,6 +77,9 @@ def adopt(
     report = progress or (lambda line: None)
     refuse_own_input(out, [source, tokenizer, preprocessing])
     refuse_existing(out, force=force)
+    for given, beside in ((tokenizer, TOKENIZER_FILE), (preprocessing, PREPROCESSOR_FILE)):
+        if given is not None and given.is_file() and not _is_said(given, out.parent / beside):
+            refuse_existing(out.parent / beside, force=force)
     report(f"reading {source}")
     model = load_graph(source)
     if any(entry.key == METADATA_KEY for entry in model.metadata_props):
@@ -105,11 +108,22 @@ def adopt(
                 f"{source} gives other outputs once it is in form: they differ by {difference:.2g} of the largest; "
                 "it may be random, or a bug: please report it"
             )
-    if tokenizer is not None and not (beside := out.parent / TOKENIZER_FILE).exists():
-        write_atomically(beside, tokenizer.read_bytes())
-    if preprocessing is not None and not (beside := out.parent / PREPROCESSOR_FILE).exists():
-        write_atomically(beside, preprocessor_file(read_preprocessing(preprocessing)))
+    for given, beside in ((tokenizer, TOKENIZER_FILE), (preprocessing, PREPROCESSOR_FILE)):
+        if given is not None and not _is_said(given, out.parent / beside):
+            write_atomically(out.parent / beside, _companion(given, beside))
     return Adoption(info=info, changes=changes, largest_difference=difference)
+
+
+def _companion(given: Path, name: str) -> bytes:
+    """What is written beside the graph under the name of its format."""
+    return given.read_bytes() if name == TOKENIZER_FILE else preprocessor_file(read_preprocessing(given)).encode()
+
+
+def _is_said(given: Path, beside: Path) -> bool:
+    """Whether the file beside the graph says already what was given."""
+    if not beside.is_file():
+        return False
+    return beside.samefile(given) or beside.read_bytes() == _companion(given, beside.name)
 
 
 def _text_facts(

@@ -100,6 +100,22 @@ def test_a_graph_with_a_tokenizer_reads_texts(tmp_path: Path) -> None:
     )
 
 
+def test_the_tokenizer_of_another_graph_in_the_folder_is_not_left_in_its_place(tmp_path: Path) -> None:
+    foreign, model = tmp_path / "bert.onnx", tmp_path / "made" / "model.onnx"
+    onnx.save(foreign_encoder(13), foreign)
+    tokenizer = write_tokenizer(tmp_path / "tokenizer.json")
+    model.parent.mkdir()
+    beside = model.parent / "tokenizer.json"
+    beside.write_text("{}")
+    texts = ("--tokenizer", tokenizer, "--pooling", "mean", "--rename", "hidden=last_hidden_state")
+    given = ("adopt", foreign, "--out", model, *texts)
+    assert f"{beside} exists; pass --force" in refuse(*given)
+    assert beside.read_text() == "{}"
+    assert not model.exists()
+    succeed(*given, "--force")
+    assert beside.read_bytes() == tokenizer.read_bytes()
+
+
 def foreign_vit(path: Path) -> onnx.ModelProto:
     graph = vit(VitRecipe())
     del graph.metadata_props[:]
