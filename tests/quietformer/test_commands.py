@@ -444,11 +444,13 @@ class TestBadInput:
         other = tmp_path / "other.txt"
         other.write_text("\n".join(random_sentences(50, seed=1)))
         arguments = ("quantize", workshop.model, "--calibration", workshop.cache, "--out", workshop.int8, "--force")
-        assert "something else: data" in refuse(*arguments, "--data", other)
+        told = refuse(*arguments, "--data", other)
+        assert f"{workshop.cache} was made from other data" in told
+        assert other.name in told
 
     def test_a_cache_of_another_method(self, workshop: Workshop) -> None:
         arguments = ("quantize", workshop.model, "--calibration", workshop.cache, "--out", workshop.int8, "--force")
-        assert "something else: method is" in refuse(*arguments, "--method", "mse")
+        assert '"mse" here' in refuse(*arguments, "--method", "mse")
 
     def test_a_cache_with_an_entry_deleted(self, workshop: Workshop, tmp_path: Path) -> None:
         content = json.loads(workshop.cache.read_text())

@@ -102,5 +102,6 @@ def test_memory_does_not_grow_with_the_number_of_batches() -> None:
         after_many, peak = tracemalloc.get_traced_memory()
     finally:
         tracemalloc.stop()
-    assert after_many - after_five < 20_000  # one new array of counts at most
+    # One new array of counts (16 kB), and what other threads of this process hold; a batch that is kept has 80 kB.
+    assert after_many - after_five < batch.nbytes // 2
     assert peak < 20 * batch.nbytes
