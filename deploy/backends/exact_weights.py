@@ -9,6 +9,8 @@ exact, and slower by a fifth to a half. Those that cannot (:mod:`deploy.quantiza
 
 from __future__ import annotations
 
+from typing import NamedTuple
+
 import numpy as np
 import onnx
 from onnx import TensorProto, numpy_helper
@@ -19,31 +21,46 @@ from deploy.graphs.graph_index import GraphIndex, Use
 from deploy.quantization.pair_sums import fit_in_any_pairs, fit_in_pairs
 
 _SHIFT = 128
-_ZERO_SLOTS = {OPERATOR: (1, 5), "DequantizeLinear": (0, 2)}
-"""By operator: the input slots of a weight and of its zero point."""
+
+
+class _Slots(NamedTuple):
+    """Inputs of an operator that takes a weight."""
+
+    weight: int
+    scale: int
+    zero: int
+
+
+_SLOTS = {OPERATOR: _Slots(1, 3, 5), "DequantizeLinear": _Slots(0, 1, 2)}
 _GRAPHS = (onnx.AttributeProto.GRAPH, onnx.AttributeProto.GRAPHS)
 
 
-def use_exact_weights(model: onnx.ModelProto) -> bool:
-    """Rewrite ``model`` in place: signed weights whose sums may saturate become unsigned.
+class ExactWeights(NamedTuple):
+    """What became of the signed weights of a graph."""
 
-    Returns:
-        Whether every weight of the graph is now safe. False where weights lie in other files, are made while the graph runs, or go into
-        other operators: then the runtime must be told to choose its exact kernels for all.
-    """
+    changed: int
+    """How many are unsigned now."""
+    are_safe: bool
+    """Whether none is left that may saturate. False where weights lie in other files, are made while the graph runs, or go into other
+    operators: then the runtime must be told to choose its exact kernels for all."""
+
+
+def use_exact_weights(model: onnx.ModelProto) -> ExactWeights:
+    """Rewrite ``model`` in place: signed weights whose sums may saturate become unsigned."""
     index = GraphIndex(model.graph)
-    zeros: dict[str, str] = {}
-    is_safe = not any(_hides_weights(index, node) for node in index.nodes)
+    shifted: dict[str, str] = {}
+    changed, are_safe = 0, not any(_hides_weights(index, node) for node in index.nodes)
     for tensor in _signed_weights(index):
         uses = index.uses(tensor.name)
         if uses_external_data(tensor) or not all(_can_shift(index, use) for use in uses):
-            is_safe = False
+            are_safe = False
         elif not _is_safe(index, tensor):
             for use in uses:
-                _shift_zero(model.graph, index, use, zeros)
+                _shift_zero(model.graph, index, use, shifted)
             unsigned = (numpy_helper.to_array(tensor).astype(np.int16) + _SHIFT).astype(np.uint8)
             tensor.CopyFrom(numpy_helper.from_array(unsigned, tensor.name))
-    return is_safe
+            changed += 1
+    return ExactWeights(changed, are_safe)
 
 
 def may_saturate(model: onnx.ModelProto) -> bool:
@@ -83,31 +100,32 @@ def _is_lookup(use: Use) -> bool:
 
 
 def _can_shift(index: GraphIndex, use: Use) -> bool:
-    weight, zero = _ZERO_SLOTS.get(use.node.op_type, (None, 0))
-    stored = _zero_of(index, use.node, zero)
-    return use.slot == weight and (stored is None or not uses_external_data(stored))
+    """Whether the weight's zero point can be seen, or as many as there are scales be made where it has none."""
+    slots = _SLOTS.get(use.node.op_type)
+    if slots is None or use.slot != slots.weight:
+        return False
+    said = _input(use.node, slots.zero) or _input(use.node, slots.scale)
+    stored = index.initializers.get(said)
+    return stored is not None and not uses_external_data(stored)
 
 
-def _zero_of(index: GraphIndex, node: onnx.NodeProto, slot: int) -> onnx.TensorProto | None:
-    return index.initializers.get(node.input[slot]) if len(node.input) > slot else None
+def _shift_zero(graph: onnx.GraphProto, index: GraphIndex, use: Use, shifted: dict[str, str]) -> None:
+    """Give a weight's reader the zero point of unsigned bytes; ``shifted`` remembers by what it is derived from."""
+    node, slots = use.node, _SLOTS[use.node.op_type]
+    zero = _input(node, slots.zero)
+    said = zero or _input(node, slots.scale)
+    if said not in shifted:
+        stored = numpy_helper.to_array(index.initializers[said])
+        old = stored.astype(np.int16) if zero else np.zeros(stored.shape, np.int16)
+        shifted[said] = f"{node.output[0]}/unsigned_weight_zero_point"
+        graph.initializer.append(numpy_helper.from_array((old + _SHIFT).astype(np.uint8), shifted[said]))
+    node.input.extend([""] * (slots.zero + 1 - len(node.input)))
+    node.input[slots.zero] = shifted[said]
 
 
-def _shift_zero(graph: onnx.GraphProto, index: GraphIndex, use: Use, zeros: dict[str, str]) -> None:
-    node, slot = use.node, _ZERO_SLOTS[use.node.op_type][1]
-    stored = _zero_of(index, node, slot)
-    known = "" if stored is None else stored.name
-    if stored is None:
-        # as many as there are scales
-        scale = index.initializers.get(node.input[3 if slot == 5 else 1])
-        dims = () if scale is None else tuple(scale.dims)
-        known, old = f"{dims}", np.zeros(dims, np.int16)
-    else:
-        old = numpy_helper.to_array(stored).astype(np.int16)
-    if known not in zeros:
-        zeros[known] = f"{node.output[0]}/unsigned_weight_zero_point"
-        graph.initializer.append(numpy_helper.from_array((old + _SHIFT).astype(np.uint8), zeros[known]))
-    node.input.extend([""] * (slot + 1 - len(node.input)))
-    node.input[slot] = zeros[known]
+def _input(node: onnx.NodeProto, slot: int) -> str:
+    """Name of an input; empty where the node does not have it."""
+    return str(node.input[slot]) if len(node.input) > slot else ""
 
 
 def _hides_weights(index: GraphIndex, node: onnx.NodeProto) -> bool:

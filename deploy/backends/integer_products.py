@@ -9,6 +9,8 @@ The operator is ONNX Runtime's (``com.microsoft``), so this happens while a grap
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 import onnx
 from onnx import TensorProto, helper
 
@@ -40,7 +42,7 @@ def use_integer_products(model: onnx.ModelProto) -> int:
             if _is_vector(index.initializers.get(other), operands.columns):
                 bias, output = other, reader.node.output[0]
                 dropped.add(id(reader.node))
-        inputs = [*operands.inputs, bias] if bias else operands.inputs
+        inputs = (*operands.inputs, bias)
         fused[id(node)] = helper.make_node(OPERATOR, inputs, [output], name=node.name, domain=DOMAIN)
     if fused:
         nodes = [fused.get(id(node), node) for node in index.nodes if id(node) not in dropped]
@@ -52,15 +54,12 @@ def use_integer_products(model: onnx.ModelProto) -> int:
     return len(fused)
 
 
+@dataclass(frozen=True, slots=True)
 class _Operands:
-    """Inputs of the operator, bias aside."""
+    """Inputs of the operator up to the bias, an empty name where there is none; and the columns of its result."""
 
-    def __init__(self, left: onnx.NodeProto, right: onnx.NodeProto, columns: int) -> None:
-        self.columns = columns
-        zero = right.input[2] if len(right.input) > 2 else ""
-        self.inputs = [left.input[0], right.input[0], left.input[1], right.input[1], left.input[2], zero]
-        if not zero:
-            self.inputs.pop()
+    inputs: tuple[str, ...]
+    columns: int
 
 
 def _operands(index: GraphIndex, node: onnx.NodeProto) -> _Operands | None:
@@ -82,7 +81,9 @@ def _operands(index: GraphIndex, node: onnx.NodeProto) -> _Operands | None:
     per_column = attribute(right, "axis", 1) in (1, -1) and not attribute(right, "block_size", 0)
     if not all(_is_one(entry) or (per_column and _is_vector(entry, columns)) for entry in parameters):
         return None
-    return _Operands(left, right, columns)
+    weight_zero = right.input[2] if len(right.input) > 2 else ""
+    inputs = (left.input[0], right.input[0], left.input[1], right.input[1], left.input[2], weight_zero)
+    return _Operands(inputs, columns)
 
 
 def _is_one(tensor: onnx.TensorProto | None, kind: int | None = None) -> bool:

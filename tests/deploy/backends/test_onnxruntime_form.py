@@ -50,6 +50,13 @@ def test_a_linear_layer_becomes_one_operator_with_its_bias(sum_: str) -> None:
     assert list(model.graph.node[1].output) == ["y"]
 
 
+def test_the_bias_keeps_its_place_where_a_weight_has_no_zero_point() -> None:
+    model = linear(np.ones((6, 4), np.int8))
+    del model.graph.node[2].input[2]
+    assert use_integer_products(model) == 1
+    assert list(model.graph.node[1].input) == ["q", "weight", "s", "ws", "z", "", "bias"]
+
+
 def test_a_sum_that_others_read_and_a_bias_of_another_shape_stay_outside() -> None:
     read_twice = linear(np.ones((6, 4), np.int8), extra=", float[B, T, 4] p")
     assert use_integer_products(read_twice) == 1
@@ -118,10 +125,43 @@ def test_pairs_that_cannot_saturate_keep_the_fast_kernel_and_others_do_not() -> 
     safe, unsafe = linear(fitting), linear(np.tile(np.array([[100], [29]], np.int8), (3, 4)))
     for model in (safe, unsafe):
         use_integer_products(model)
-        assert use_exact_weights(model)
+        assert use_exact_weights(model).are_safe
     types = [next(t for t in model.graph.initializer if t.name == "weight").data_type for model in (safe, unsafe)]
     assert types == [onnx.TensorProto.INT8, onnx.TensorProto.UINT8]
     assert next(t for t in safe.graph.initializer if t.name == "weight").raw_data == fitting.tobytes()
+
+
+@pytest.mark.parametrize("zero", [None, 0, 7])
+@pytest.mark.parametrize("is_node", [False, True])
+@pytest.mark.parametrize("is_alone", [False, True])
+def test_zero_points_are_kept_however_they_are_given(
+    tmp_path: Path, zero: int | None, is_node: bool, is_alone: bool
+) -> None:
+    """A weight that becomes unsigned takes its own zero point along; one that is no initializer cannot be seen."""
+    model = linear(np.full((6, 4), 100, np.int8))
+    dequantized = model.graph.node[2]
+    stored = next(entry for entry in model.graph.initializer if entry.name == "wz")
+    if zero is None:
+        del dequantized.input[2]
+    else:
+        stored.CopyFrom(numpy_helper.from_array(np.array(zero, np.int8), "wz"))
+        if is_node:
+            model.graph.node.insert(2, onnx.helper.make_node("Constant", [], ["wz"], value=stored))
+            model.graph.initializer.remove(stored)
+    if is_alone:  # a reader that no product takes over
+        model.graph.node[-2].op_type = "Gemm"
+        model.graph.input[0].type.tensor_type.shape.dim.pop(0)
+        model.graph.output[0].type.tensor_type.shape.dim.pop(0)
+    x = np.full((3, 6) if is_alone else (2, 3, 6), 63.5, np.float32)
+    onnx.save(model, tmp_path / "m.onnx")
+    with open_backend("onnxruntime", tmp_path / "m.onnx", threads=1) as opened:
+        output = opened.infer({"x": x})["y"]
+    expected = np.float32(63.5 * 0.25 * (100 - (zero or 0)) * 6) + np.array([1, 2, 3, 4], np.float32)
+    np.testing.assert_array_equal(output, np.broadcast_to(expected, output.shape))
+    rewritten = onnx.load(tmp_path / "m.onnx")
+    form = OnnxRuntimeForm(saturates=True)
+    form.rewrite(rewritten)
+    assert form.needs_exact_kernels is (is_node and zero is not None)
 
 
 def test_what_cannot_be_seen_is_left_to_the_runtime(tmp_path: Path) -> None:
@@ -133,7 +173,7 @@ def test_what_cannot_be_seen_is_left_to_the_runtime(tmp_path: Path) -> None:
     made.graph.node.insert(2, onnx.helper.make_node("Identity", ["weight"], ["made"]))
     for model in (outside, made):
         use_integer_products(model)
-        assert not use_exact_weights(model)
+        assert not use_exact_weights(model).are_safe
 
 
 def test_a_convolution_and_a_layer_that_ends_in_integers_are_exact(tmp_path: Path) -> None:
