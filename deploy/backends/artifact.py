@@ -8,7 +8,6 @@ from pathlib import Path
 
 import onnx
 
-from deploy.backends.exact_weights import may_saturate
 from deploy.graphs.graph_info import METADATA_KEY, GraphInfo
 from deploy.graphs.graph_structure import files_beside, read_outline, read_structure
 from deploy.graphs.tensor_types import has_float8
@@ -26,8 +25,6 @@ class CpuArtifact:
     """Whether the graph holds QuantizeLinear nodes."""
     is_float8: bool
     """Whether these give FP8 and not integers."""
-    may_saturate: bool
-    """Whether sums of its integers can leave 16 bits, see :mod:`deploy.backends.exact_weights`."""
     input_shapes: dict[str, tuple[int | str, ...]]
     """Sizes of each input, a name where a size is free."""
     output_names: tuple[str, ...]
@@ -57,14 +54,12 @@ def read_artifact(path: Path, *, rewrite: Callable[[onnx.ModelProto], bool]) -> 
     is_quantized = any(node.op_type == "QuantizeLinear" for node in structure.graph.node)
     if is_quantized:
         structure = read_structure(path)
-    can_saturate = is_quantized and may_saturate(structure)
     is_changed = is_quantized and rewrite(structure)
     return CpuArtifact(
         source=structure.SerializeToString() if is_changed else str(path),
         weights=weights,
         is_quantized=is_quantized,
         is_float8=has_float8(structure),
-        may_saturate=can_saturate,
         input_shapes=shapes,
         output_names=tuple(value.name for value in structure.graph.output),
         info=info,

@@ -13,9 +13,11 @@ from tempfile import TemporaryDirectory
 from typing import Any, Literal, get_args
 
 import numpy as np
+import onnx
 
 from deploy.backends.artifact import CpuArtifact, read_artifact
 from deploy.backends.base import Backend, Feeds
+from deploy.backends.exact_weights import may_saturate
 from deploy.backends.unsigned_activations import use_unsigned_activations
 from deploy.machine import machine_facts
 
@@ -49,7 +51,8 @@ class OpenVinoBackend(Backend):
     def __init__(self, path: Path, *, threads: int | None = None, precision: Precision | None = None) -> None:
         if precision is not None and precision not in get_args(Precision):
             raise ValueError(f"unknown precision '{precision}'; known are {', '.join(get_args(Precision))}")
-        artifact = read_artifact(path, rewrite=lambda model: use_unsigned_activations(model) > 0)
+        self.rounds_in_float = False
+        artifact = read_artifact(path, rewrite=self._rewrite)
         if artifact.is_float8:
             # Its results differ from the graph's own by half as much as the graph's from float (2026.4, measured).
             raise ValueError(
@@ -61,7 +64,6 @@ class OpenVinoBackend(Backend):
             self._config["INFERENCE_NUM_THREADS"] = threads
         if (precision or ("f32" if artifact.is_quantized else "default")) == "f32":
             self._config["INFERENCE_PRECISION_HINT"] = "f32"
-        self.rounds_in_float = artifact.may_saturate and machine_facts(versions={}).saturates_in_16_bits
         if self.rounds_in_float:
             self._config["LP_TRANSFORMS_MODE"] = "NO"
         self._core = openvino.Core()
@@ -83,6 +85,11 @@ class OpenVinoBackend(Backend):
         self.precision = f"int8 + {rest}" if integer else f"int8 grid in {rest}" if self.rounds_in_float else rest
         self._request: Any = compiled.create_infer_request()
         self._fixed: dict[tuple[tuple[int, ...], ...], Any] = {}
+
+    def _rewrite(self, model: onnx.ModelProto) -> bool:
+        """Bring a quantized graph into the form that OpenVINO is fast on, and see whether it can compute it in integers."""
+        self.rounds_in_float = machine_facts(versions={}).saturates_in_16_bits and may_saturate(model)
+        return use_unsigned_activations(model) > 0
 
     def _compile(self, shapes: dict[str, tuple[int, ...]] | None = None) -> Any:
         model = self._core.read_model(self._source)
