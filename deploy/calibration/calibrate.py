@@ -24,6 +24,7 @@ from deploy.calibration.token_axes import TensorLayout, real_parts
 from deploy.calibration.token_layouts import find_layouts
 from deploy.graphs.feed_types import MASK_NAME
 from deploy.graphs.float16 import refuse_float16
+from deploy.graphs.graph_refusal import refuse_quantized
 from deploy.graphs.model_hash import model_sha256
 from deploy.graphs.sites import ObservedTensor, observed_tensors
 from deploy.graphs.watched_graph import Feeds, WatchedGraph, WatchedSession
@@ -83,8 +84,7 @@ def calibrate(
         raise ValueError("random data gives ranges that mean nothing; give real data, or allow random data explicitly")
     graph = WatchedGraph(model_path)
     outline = graph.outline()
-    if any(node.op_type == "QuantizeLinear" for node in outline.graph.node):
-        raise ValueError(f"{model_path} is quantized already; ranges are those of the float graph")
+    refuse_quantized(outline, name=str(model_path))
     refuse_float16(outline, name=str(model_path))
     observed = observed_tensors(outline) if observed is None else observed
     if not observed:

@@ -245,5 +245,5 @@ def test_memory_does_not_grow_with_the_number_of_batches(model_path: Path) -> No
 
 def test_a_quantized_graph_is_refused(tmp_path: Path) -> None:
     path = quantized(tmp_path, "tensorrt")
-    with pytest.raises(ValueError, match="is quantized already; ranges are those of the float graph"):
+    with pytest.raises(ValueError, match="is quantized already; give the float graph it was made from"):
         calibrate(path, [batch_of(5, 7)], method="minmax", data=DATA, seed=0)
