@@ -17,7 +17,8 @@ from deploy.files import refuse_existing, refuse_own_input, write_atomically
 from deploy.graphs.foreign_facts import attention_layers, foreign_facts
 from deploy.graphs.foreign_graph import normalise
 from deploy.graphs.graph_info import METADATA_KEY, TOKENIZER_FILE, GraphInfo, Pooling, Task
-from deploy.graphs.graph_structure import check_onnx, load_graph
+from deploy.graphs.graph_refusal import check_onnx
+from deploy.graphs.graph_structure import load_graph
 from deploy.graphs.graph_writing import checked_before_replacing
 from deploy.graphs.model_hash import model_sha256
 from deploy.graphs.watched_graph import Feeds, WatchedGraph

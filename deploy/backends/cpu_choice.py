@@ -8,10 +8,6 @@ from pathlib import Path
 from deploy.graphs.graph_structure import read_outline
 from deploy.machine import machine_facts
 
-NO_DOT_PRODUCT = (
-    "this processor has no 8-bit dot product: integers run on onnxruntime, exactly; --backend chooses another"
-)
-
 
 def usual_cpu_backend(artifacts: Iterable[Path]) -> str:
     """OpenVINO; but ONNX Runtime where a graph holds integers and the processor has no 8-bit dot product.

@@ -21,7 +21,8 @@ from deploy.explanation.site_rounding import SiteRounding, rounding_of_sites
 from deploy.explanation.switched_graph import Switchable, switchables
 from deploy.explanation.trials import Trials
 from deploy.graphs.float16 import refuse_float16
-from deploy.graphs.graph_structure import read_outline, refuse_quantized
+from deploy.graphs.graph_refusal import refuse_quantized
+from deploy.graphs.graph_structure import read_outline
 from deploy.graphs.model_hash import model_sha256
 from deploy.graphs.profiles import profile_named
 from deploy.graphs.site_choice import SiteChoice, literal_pattern
@@ -30,7 +31,7 @@ from deploy.graphs.watched_graph import WatchedGraph
 from deploy.quantization.bits import Bits
 from deploy.quantization.site_selection import Place, exclude_sites, select_sites
 from deploy.quantization.stored_weights import WeightRanges
-from deploy.tasks.gate import Gate
+from deploy.tasks.score_gate import Gate
 from deploy.tasks.task import Task
 
 

@@ -8,7 +8,7 @@ from typing import Any
 
 from deploy.data.example_draw import ExamplesUsed
 from deploy.graphs.site_choice import literal_pattern
-from deploy.tasks.gate import Gate, loss_against
+from deploy.tasks.score_gate import Gate, loss_against
 
 SCHEMA_VERSION = 1
 

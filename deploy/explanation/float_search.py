@@ -11,7 +11,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from deploy.explanation.explanation import SearchStep
-from deploy.tasks.gate import Gate, loss_in_words
+from deploy.tasks.score_gate import Gate, loss_in_words
 
 Evaluate = Callable[[tuple[str, ...]], SearchStep]
 """Score with these sites in float."""

@@ -14,7 +14,7 @@ from typing import Any, Literal
 import numpy as np
 
 from deploy.data.example_draw import ExamplesUsed
-from deploy.tasks.gate import Gate, loss_against, loss_in_words
+from deploy.tasks.score_gate import Gate, loss_against, loss_in_words
 from deploy.tasks.task import Runnable, Task, TaskResult
 
 Evidence = Literal["measured", "simulated", "unverified"]
@@ -133,7 +133,7 @@ def compare(
         progress: Called with one line before each evaluation.
 
     Raises:
-        ValueError: a bound means nothing (:meth:`deploy.tasks.gate.Gate.check`), or a contender has no artifact, or its served index is not one of them.
+        ValueError: a bound means nothing (:meth:`deploy.tasks.score_gate.Gate.check`), or a contender has no artifact, or its served index is not one of them.
     """
     gate = Gate(max_drop=max_drop, min_score=min_score)
     gate.check(task)

@@ -22,7 +22,8 @@ from deploy.files import refuse_existing
 from deploy.graphs.float16 import check_float16, float16_tensors, float32_name
 from deploy.graphs.graph_index import GraphIndex
 from deploy.graphs.graph_info import TOKENIZER_FILE, GraphInfo
-from deploy.graphs.graph_structure import read_outline, refuse_quantized, stored_bytes
+from deploy.graphs.graph_refusal import refuse_quantized
+from deploy.graphs.graph_structure import read_outline, stored_bytes
 from deploy.graphs.graph_writing import checked_before_replacing
 from deploy.graphs.model_hash import model_sha256
 from deploy.graphs.op_precision import OpPrecision, op_precisions

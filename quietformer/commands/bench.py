@@ -2,21 +2,12 @@
 
 from __future__ import annotations
 
-from enum import StrEnum
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
-
-class BenchBackend(StrEnum):
-    """Where artifacts run: graphs on the first three, engines on the others."""
-
-    OPENVINO = "openvino"
-    ONNXRUNTIME = "onnxruntime"
-    ONNXRUNTIME_CUDA = "onnxruntime-cuda"
-    TENSORRT = "tensorrt"
-    TENSORRT_RTX = "tensorrt-rtx"
+from quietformer.commands.backend_options import BenchBackend, usual_backend_told
 
 
 def bench(
@@ -59,18 +50,15 @@ def bench(
     """
     import json
 
-    from deploy.backends.cpu_choice import NO_DOT_PRODUCT, usual_cpu_backend
     from deploy.backends.opening import require_devices
     from deploy.files import refuse_existing, refuse_own_input, write_atomically
     from quietformer.graph_data.graph_inputs import graph_inputs
     from quietformer.latency_measurement import Measured, measure_latency, refuse_other_inputs
-    from quietformer.progress import progress, say
+    from quietformer.progress import progress
     from quietformer.report.latency_tables import latency_table
     from quietformer.terminal_table import terminal_table
 
-    names = [backend.value for backend in backends or ()] or [usual_cpu_backend(artifacts)]
-    if not backends and names == ["onnxruntime"]:
-        say(NO_DOT_PRODUCT)
+    names = [backend.value for backend in backends or ()] or [usual_backend_told(artifacts)]
     require_devices(names)
     if json_file is not None:
         refuse_own_input(json_file, [*artifacts, data])

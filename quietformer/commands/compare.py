@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from quietformer.commands.bench import BenchBackend
+from quietformer.commands.backend_options import BenchBackend, usual_backend_told
 from quietformer.commands.task_options import Limit, MaxDrop, MinScore, Seed, Task, TaskData, Window, check_bounds
 
 
@@ -55,7 +55,6 @@ def compare(
     from functools import partial
 
     from deploy.backends.artifact_facts import artifact_facts
-    from deploy.backends.cpu_choice import NO_DOT_PRODUCT, usual_cpu_backend
     from deploy.backends.opening import require_devices
     from deploy.backends.task_runner import open_for_tasks
     from deploy.files import refuse_existing, refuse_own_input, write_atomically
@@ -64,14 +63,12 @@ def compare(
     from quietformer.baseline_graph import check_comparable, float_graph_of
     from quietformer.gate import GateFailedError
     from quietformer.graph_data.task_opening import open_task
-    from quietformer.progress import progress, say
+    from quietformer.progress import progress
     from quietformer.report.tables import accuracy_table
     from quietformer.terminal_table import terminal_table
 
     check_bounds(task, max_drop=max_drop, min_score=min_score)
-    runtime = backend.value if backend is not None else usual_cpu_backend(candidates)
-    if backend is None and runtime == "onnxruntime":
-        say(NO_DOT_PRODUCT)
+    runtime = backend.value if backend is not None else usual_backend_told(candidates)
     require_devices([runtime])
     if json_file is not None:
         refuse_own_input(json_file, [baseline, *candidates, data])

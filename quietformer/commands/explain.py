@@ -77,7 +77,7 @@ def explain(
     from deploy.explanation.explain import explain as find
     from deploy.files import refuse_existing, refuse_own_input, write_atomically
     from deploy.quantization.bits import Bits
-    from deploy.tasks.gate import Gate
+    from deploy.tasks.score_gate import Gate
     from quietformer.gate import GateFailedError
     from quietformer.graph_data.task_opening import open_task
     from quietformer.progress import progress

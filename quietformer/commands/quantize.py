@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from enum import StrEnum
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from quietformer.commands.bench import BenchBackend
+from quietformer.commands.backend_options import BenchBackend
 from quietformer.commands.quantization_options import (
     USUAL_WIDTHS,
     Calibration,
@@ -33,16 +32,6 @@ from quietformer.commands.site_options import (
 
 if TYPE_CHECKING:
     from deploy.graphs.site_choice import SiteChoice
-
-
-class Method(StrEnum):
-    """How ranges were chosen; ``deploy.calibration.ranges`` has the formulas."""
-
-    RUNNING_MINMAX = "running-minmax"
-    MINMAX = "minmax"
-    PERCENTILE = "percentile"
-    MSE = "mse"
-    ENTROPY = "entropy"
 
 
 def quantize(
@@ -94,7 +83,14 @@ def quantize(
     data: Annotated[
         str | None, typer.Option("--data", metavar="PATH", help="Refuse ranges that come from other texts or images.")
     ] = None,
-    method: Annotated[Method | None, typer.Option("--method", help="Refuse ranges of another method.")] = None,
+    method: Annotated[
+        str | None,
+        typer.Option(
+            "--method",
+            metavar="METHOD[:VALUE]",
+            help="Refuse ranges of another method, or with another value of its parameter.",
+        ),
+    ] = None,
     allow_stale_cache: Annotated[
         bool, typer.Option("--allow-stale-cache", help="Take ranges of another graph, other texts, another method.")
     ] = False,
@@ -118,6 +114,7 @@ def quantize(
     """
     from deploy.calibration.calibration_cache import CalibrationCache
     from deploy.calibration.method_choice import parse_choices
+    from deploy.calibration.ranges import parse_method
     from deploy.files import refuse_existing, refuse_own_input
     from deploy.machine import machine_facts
     from deploy.quantization.bits import Bits
@@ -143,11 +140,13 @@ def quantize(
     refuse_own_input(out, [model, calibration, *lists, data])
     refuse_existing(out, force=force)
     cache = CalibrationCache.load(calibration)
+    expected, parameters = (None, None) if method is None else parse_method(method)
     if not allow_stale_cache:  # that the ranges are the graph's own is checked where it is read
         cache.check(
             None,
             data=graph_data_identity(model, data) if data is not None else None,
-            method=method.value if method else None,
+            method=expected,
+            parameters=parameters if method is not None and ":" in method else None,
         )
     write = partial(
         write_integers,
@@ -186,7 +185,7 @@ def quantize(
     ):
         say(
             "this processor adds 8-bit products in 16 bits, which saturate in other sessions than quietformer's; "
-            "--reduce-range makes a graph exact in all"
+            "--reduce-range makes linear layers exact in all"
         )
     if decision is not None:
         typer.echo(f"  {decision.summary()}")
@@ -201,7 +200,8 @@ def quantize(
 
 
 def _print_sites(model: Path, profile: str, choice: SiteChoice) -> None:
-    from deploy.graphs.graph_structure import read_outline, refuse_quantized
+    from deploy.graphs.graph_refusal import refuse_quantized
+    from deploy.graphs.graph_structure import read_outline
     from deploy.graphs.profiles import profile_named
     from deploy.quantization.site_listing import list_sites
 

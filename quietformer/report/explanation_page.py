@@ -54,8 +54,8 @@ def site_table(found: Explanation, *, limit: int | None = _SHOWN) -> Table:
         text_columns=2,
         caption=(
             "SQNR in dB: of the tensor; of the outputs with only this site in integers; and with only this site in float "
-            f"(all in integers: {_decibels(found.output_sqnr)} dB). Integers span: the least and the largest value they can stand for, no "
-            "narrower than the calibrated range. Saturated: share of values beyond it. To zero: share of values other than 0 that become "
+            f"(all in integers: {_decibels(found.output_sqnr)} dB). Integers span: the least and the largest value they can stand for, to "
+            "a step the calibrated range, symmetric where the profile is. Saturated: share of values beyond it. To zero: share of values other than 0 that become "
             f"0.{left}"
         ),
     )  # fmt: skip

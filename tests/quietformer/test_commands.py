@@ -448,9 +448,12 @@ class TestBadInput:
         assert f"{workshop.cache} was made from other data" in told
         assert other.name in told
 
-    def test_a_cache_of_another_method(self, workshop: Workshop) -> None:
+    def test_a_cache_of_another_method(self, workshop: Workshop, tmp_path: Path) -> None:
         arguments = ("quantize", workshop.model, "--calibration", workshop.cache, "--out", workshop.int8, "--force")
         assert '"mse" here' in refuse(*arguments, "--method", "mse")
+        assert "parameters.momentum is 0.9 there and 0.5 here" in refuse(*arguments, "--method", "running-minmax:0.5")
+        assert "known are " in refuse(*arguments, "--method", "median")
+        succeed(*arguments[:4], "--out", tmp_path / "again.onnx", "--method", "running-minmax:0.9")
 
     def test_a_cache_with_an_entry_deleted(self, workshop: Workshop, tmp_path: Path) -> None:
         content = json.loads(workshop.cache.read_text())
@@ -663,7 +666,7 @@ class TestWithoutAnEightBitDotProduct:
     def test_quantize_names_the_way_out(self, workshop: Workshop, tmp_path: Path, saturates: bool) -> None:
         given = ("quantize", workshop.model, "--calibration", workshop.cache, "--out")
         told = succeed(*given, tmp_path / "plain.onnx").output
-        assert ("--reduce-range makes a graph exact in all" in told) is saturates
+        assert ("--reduce-range makes linear layers exact in all" in told) is saturates
         reduced = succeed(*given, tmp_path / "reduced.onnx", "--weights", "per-channel", "--reduce-range").output
         assert "weights quantized (per-channel, reduced range)" in reduced
         assert "--reduce-range makes" not in reduced
